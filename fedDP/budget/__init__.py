@@ -1,0 +1,49 @@
+"""Budgets, windows and the ledger. SQLAlchemy and the accountants; neither torch, flwr nor ray."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedDP.budget.clock import Clock, SimulatedClock, SystemClock
+    from fedDP.budget.grant import Grant
+    from fedDP.budget.ledger import Ledger
+    from fedDP.budget.policy import Budget
+    from fedDP.budget.refusal import BudgetExceeded
+    from fedDP.budget.weeks import IsoWeek
+    from fedDP.budget.windows import WindowStatus
+
+__all__ = [
+    "Budget",
+    "BudgetExceeded",
+    "Clock",
+    "Grant",
+    "IsoWeek",
+    "Ledger",
+    "SimulatedClock",
+    "SystemClock",
+    "WindowStatus",
+]
+
+# Loaded on first use: a plan needs budgets and weeks, and only a ledger pays for SQLAlchemy.
+_LAZY = {
+    "Budget": "policy",
+    "BudgetExceeded": "refusal",
+    "Clock": "clock",
+    "Grant": "grant",
+    "IsoWeek": "weeks",
+    "Ledger": "ledger",
+    "SimulatedClock": "clock",
+    "SystemClock": "clock",
+    "WindowStatus": "windows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

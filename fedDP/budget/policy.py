@@ -1,0 +1,200 @@
+"""What may be spent, and when: the budget and the windows it is checked in.
+
+Privacy costs add up in the additive domain of an accountant (mu squared of GDP, the Rényi cost at one order), never
+as epsilons. A window is an allowance in that domain. Whether a release fits is decided on integers: costs are rounded
+up, allowances down, so that no chain of additions can drift over a limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from fedDP.accounting import Gaussian, NeighboringRelation, events_all_full
+from fedDP.accounting.gdp import gdp_epsilon, gdp_mu, gdp_squared_budget
+from fedDP.accounting.rdp import ORDERS, rdp_at, rdp_budget
+from fedDP.budget.weeks import IsoWeek, weeks_in_iso_year
+from fedDP.errors import InvalidValueError, UnsupportedError
+from fedDP.privacy.limits import DELTA, EPSILON
+
+WindowName = Literal["week", "year", "trailing", "lifetime"]
+WINDOW_NAMES: tuple[WindowName, ...] = ("week", "year", "trailing", "lifetime")
+CHECK_ORDER: tuple[WindowName, ...] = ("lifetime", "year", "trailing", "week")
+"""A refusal names the first window that cannot take the release: the one that stays shut the longest."""
+Mode = Literal["gaussian", "renyi"]
+
+TRAILING_WEEKS = 53
+
+_UNITS = 1 << 80
+# Outweighs the rounding of the formulas themselves (about 1e-14), so that "up" is up and "down" is down.
+_ROUNDING = 1e-12
+
+INTEGER_ORDERS: tuple[int, ...] = tuple(int(order) for order in ORDERS if order == int(order))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The allowances of one population, fixed when its ledger is created.
+
+    Attributes:
+        delta: one delta for every statement of the ledger, in [1e-11, 1).
+        year: epsilon of an ISO year, or None.
+        week: epsilon of an ISO week, or "even": the year's budget split evenly over its 52 or 53 weeks in the additive
+            domain, or None.
+        trailing: epsilon of any 53 consecutive weeks; None means the year's, whenever a year is set.
+        lifetime: epsilon over the ledger's whole life, or None.
+
+    Raises:
+        InvalidValueError: for a number outside its range, or ``week="even"`` without a year.
+    """
+
+    delta: float
+    year: float | None = None
+    week: float | Literal["even"] | None = None
+    trailing: float | None = None
+    lifetime: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", DELTA.check("delta", self.delta))
+        for name in WINDOW_NAMES:
+            value = getattr(self, name)
+            if value is None or (name == "week" and value == "even"):
+                continue
+            object.__setattr__(self, name, EPSILON.check(name, value))
+        if self.week == "even" and self.year is None:
+            raise InvalidValueError("week", "even", "an epsilon, since no year is set", "Set a year to split.")
+        if self.trailing is None and self.year is not None:
+            object.__setattr__(self, "trailing", self.year)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any window has an allowance."""
+        return any(getattr(self, name) is not None for name in WINDOW_NAMES)
+
+
+def cost_units(cost: float) -> int:
+    """A cost as an integer number of units of 2**-80, rounded up.
+
+    Raises:
+        InvalidValueError: for a cost that overflows.
+    """
+    if not math.isfinite(cost):
+        raise InvalidValueError("cost", cost, "a finite cost; no budget covers this", "Use a larger noise multiplier.")
+    return math.ceil(Fraction(cost * (1.0 + _ROUNDING)) * _UNITS)
+
+
+def _limit_units(limit: float) -> int:
+    return math.floor(Fraction(limit * (1.0 - _ROUNDING)) * _UNITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowRule:
+    """One window's allowance.
+
+    Attributes:
+        name: which window.
+        order: the Rényi order its costs are taken at; None in gaussian mode.
+        units: the allowance in integer units, of the year when `split_year`.
+        split_year: whether a week's allowance is its share of the year's.
+    """
+
+    name: WindowName
+    order: int | None
+    units: int
+    split_year: bool = False
+
+    def limit(self, week: IsoWeek) -> int:
+        """The allowance that applies in `week`, in units."""
+        return self.units // weeks_in_iso_year(week.year) if self.split_year else self.units
+
+    def limit_epsilon(self, week: IsoWeek, delta: float) -> float:
+        """The same as the epsilon that it certifies at `delta`."""
+        limit = self.limit(week) / _UNITS
+        if self.order is None:
+            return gdp_epsilon(math.sqrt(limit), delta)
+        return limit + math.log1p(-1.0 / self.order) - math.log(delta * self.order) / (self.order - 1)
+
+    def cost(self, event: Gaussian, relation: NeighboringRelation) -> int:
+        """What `event` costs in this window, in units, rounded up.
+
+        Raises:
+            UnsupportedError: when the mode has no sound cost for the event.
+        """
+        if self.order is None:
+            return cost_units(gdp_mu([event], relation) ** 2)
+        return cost_units(rdp_at(event, self.order, relation))
+
+
+def choose_mode(mode: str, plan: Sequence[Gaussian] | None) -> Mode:
+    """The ledger's mode: "auto" is gaussian (exact) when a plan shows that nothing is sampled, else renyi.
+
+    Raises:
+        UnsupportedError: gaussian mode for a plan with sampled rounds.
+        InvalidValueError: for an unknown mode.
+    """
+    unsampled = bool(plan) and events_all_full(plan or ())
+    if mode == "auto":
+        return "gaussian" if unsampled else "renyi"
+    if mode == "gaussian":
+        if plan and not unsampled:
+            raise UnsupportedError('budget.mode="gaussian" cannot account for sampled rounds: use "renyi" or "auto".')
+        return "gaussian"
+    if mode == "renyi":
+        return "renyi"
+    if mode == "plan":
+        raise UnsupportedError('budget.mode="plan" is not available yet: it arrives in a later version; use "auto".')
+    raise InvalidValueError("mode", mode, 'one of "gaussian", "renyi", "auto"')
+
+
+def window_rules(
+    budget: Budget, mode: Mode, plan: Sequence[Gaussian] | None, relation: NeighboringRelation
+) -> dict[WindowName, WindowRule]:
+    """The rules of every window that has an allowance.
+
+    In renyi mode each window gets one fixed order, chosen from the plan, which is data-independent, so that the filter
+    is valid under full adaptivity (Feldman & Zrnic 2021, arXiv:2008.11193). The order is the one at which the plan uses
+    the smallest share of the window. A share of the year keeps the year's order.
+    """
+    rules: dict[WindowName, WindowRule] = {}
+    for name in CHECK_ORDER:
+        epsilon = getattr(budget, name)
+        if epsilon is None:
+            continue
+        if epsilon == "even":
+            year = rules["year"]
+            rules["week"] = WindowRule(name="week", order=year.order, units=year.units, split_year=True)
+        elif mode == "gaussian":
+            units = _limit_units(gdp_squared_budget(epsilon, budget.delta))
+            rules[name] = WindowRule(name=name, order=None, units=units)
+        else:
+            order = choose_order(epsilon, budget.delta, plan, relation)
+            units = _limit_units(rdp_budget(epsilon, budget.delta, order))
+            rules[name] = WindowRule(name=name, order=order, units=units)
+    return rules
+
+
+def choose_order(epsilon: float, delta: float, plan: Sequence[Gaussian] | None, relation: NeighboringRelation) -> int:
+    """The integer order at which `plan` (default: unsampled Gaussians) uses the least of (epsilon, delta).
+
+    Raises:
+        InvalidValueError: when no order has a budget at all.
+    """
+    shares: Mapping[float, int] = {
+        _plan_cost(plan, order, relation) / budget: order
+        for order in INTEGER_ORDERS
+        if (budget := rdp_budget(epsilon, delta, order)) > 0.0
+    }
+    if not shares:
+        raise InvalidValueError(
+            "epsilon", epsilon, f"large enough for a Rényi filter at delta={delta:g}", "Use gaussian mode, or raise it."
+        )
+    return shares[min(shares)]
+
+
+def _plan_cost(plan: Sequence[Gaussian] | None, order: int, relation: NeighboringRelation) -> float:
+    if not plan:
+        return order / 2.0
+    return math.fsum(rdp_at(event, order, relation) for event in plan)

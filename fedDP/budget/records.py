@@ -1,0 +1,76 @@
+"""The ledger's table and the hash chain over its rows.
+
+Rows are only ever appended. Row 0 defines the ledger; a "charge" row pays for a release before anybody trains for it; a
+"released" or "abandoned" row says later what became of it. Each row's hash covers the row and the hash before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Column, Float, Integer, MetaData, Table, Text
+
+from fedDP.budget.weeks import IsoWeek
+
+SCHEMA_VERSION = 1
+
+_metadata = MetaData()
+
+entries = Table(
+    "entries",
+    _metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),  # "definition" | "charge" | "released" | "abandoned"
+    Column("time_utc", Text, nullable=False),
+    Column("iso_year", Integer, nullable=False),
+    Column("iso_week", Integer, nullable=False),
+    Column("definition", Text),  # JSON; row 0 alone
+    Column("charge_seq", Integer),  # the charge that a "released" or "abandoned" row speaks of
+    Column("run_id", Text),
+    Column("round", Integer),
+    Column("purpose", Text),
+    Column("attempt", Integer),
+    Column("event", Text),  # JSON of the accounting event
+    Column("costs", Text),  # JSON {window: cost in units of 2**-80, rounded up}
+    Column("clip_norm", Float),
+    Column("denominator", Float),
+    Column("max_weight", Float),
+    Column("rng", Text),  # "csprng" | "seeded"
+    Column("nonce", Text),
+    Column("previous_hash", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),
+)
+
+COLUMNS: tuple[str, ...] = tuple(column.name for column in entries.columns)
+GENESIS_HASH = "0" * 64
+
+
+def canonical_json(value: object) -> str:
+    """JSON with one spelling: sorted keys, no spaces, shortest round-trip floats, nothing non-finite."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def row_hash(row: Mapping[str, Any]) -> str:
+    """The SHA-256 of a row (all columns but its own hash; the previous hash included)."""
+    content = {name: row.get(name) for name in COLUMNS if name != "hash"}
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def chained_row(seq: int, previous_hash: str, now: datetime, **values: Any) -> dict[str, Any]:
+    """A row of time `now`, with the hash that chains it to the row before; columns not given are NULL."""
+    week = IsoWeek.of(now)
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row.update(
+        values,
+        seq=seq,
+        time_utc=now.isoformat(),
+        iso_year=week.year,
+        iso_week=week.week,
+        previous_hash=previous_hash,
+    )
+    row["hash"] = row_hash(row)
+    return row

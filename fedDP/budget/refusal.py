@@ -1,0 +1,48 @@
+"""The refusal of a release that its budget does not cover."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from fedDP.errors import FedDPError
+
+
+class BudgetExceeded(FedDPError):
+    """A window cannot take the release; nothing was granted and nothing may be trained for it.
+
+    The decision depends on the ledger and on configured numbers alone, so a refusal reveals nothing about the data.
+
+    Attributes:
+        window: "week", "year", "trailing" or "lifetime".
+        key: which one, such as "2026-W09".
+        spent: epsilon of the window so far.
+        asked: epsilon that the window would have with the release.
+        allowance: epsilon that the window may have.
+        resumes: the ISO date from which the same release would fit, or None when it never will.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: str,
+        key: str,
+        spent: float,
+        asked: float,
+        allowance: float,
+        resumes: date | None,
+        spent_fraction: float,
+        asked_fraction: float,
+    ) -> None:
+        self.window = window
+        self.key = key
+        self.spent = spent
+        self.asked = asked
+        self.allowance = allowance
+        self.resumes = resumes.isoformat() if resumes else None
+        span = "the ledger's lifetime" if window == "lifetime" else f"{window} {key}"
+        when = f"It would fit from {self.resumes} on." if resumes else "It will never fit this budget."
+        super().__init__(
+            f"The budget of {span} cannot take this release: {spent_fraction:.1%} of it is spent and the release needs "
+            f"{asked_fraction:.1%} more (epsilon spent {spent:.4g}, with the release {asked:.4g}, "
+            f"allowance {allowance:.4g}). {when}"
+        )

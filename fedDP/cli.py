@@ -1,0 +1,169 @@
+"""The command line: ``feddp plan | run | budget``. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedDP import __version__
+from fedDP.errors import FedDPError, ScenarioError
+
+if TYPE_CHECKING:
+    from fedDP.scenario.schema import Scenario
+
+OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status.
+
+    0: completed, or stopped by its budget; 1: failed; 2: bad usage or scenario; 130: interrupted.
+    """
+    options = _parser().parse_args(arguments)
+    # Nothing that we start reports home.
+    for variable in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
+        os.environ.setdefault(variable, "0")
+    os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return BAD_USAGE
+    except FedDPError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (as in `feddp plan ... | head`); Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception:
+        traceback.print_exc()
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="feddp", description="Federated learning with client-level differential privacy."
+    )
+    parser.add_argument("--version", action="version", version=f"fedDP {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    plan = commands.add_parser("plan", help="what a scenario will cost; trains nothing")
+    plan.set_defaults(command=_plan)
+    run = commands.add_parser("run", help="train a scenario, or go on with an unfinished run")
+    run.set_defaults(command=_run)
+    for sub in (plan, run):
+        sub.add_argument("scenario", metavar="SCENARIO", help="a TOML file, or the name of a scenario that ships")
+        sub.add_argument(
+            "--set",
+            dest="overrides",
+            action="append",
+            default=[],
+            metavar="SECTION.KEY=VALUE",
+            help="override a key of the scenario; may be repeated",
+        )
+        sub.add_argument("--json", action="store_true", help="print JSON on the standard output")
+    run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<name>-<UTC time>)")
+    run.add_argument("--quiet", action="store_true", help="only the final table")
+    budget = commands.add_parser("budget", help="what a ledger has spent")
+    budget_commands = budget.add_subparsers(required=True, metavar="COMMAND")
+    show = budget_commands.add_parser("show", help="windows: allowance, spent, charges")
+    show.add_argument("ledger", metavar="LEDGER", help="a ledger file, its URL, or a run directory")
+    show.add_argument("--json", action="store_true", help="print JSON on the standard output")
+    show.set_defaults(command=_budget_show)
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> int:
+    scenario = _load(options)
+    from fedDP.reporting.terminal import plan_text
+    from fedDP.scenario.run_directory import strict_json
+    from fedDP.simulation.plan import plan
+
+    page = plan(scenario).to_dict()
+    print(strict_json(page) if options.json else plan_text(page))
+    return OK
+
+
+def _run(options: argparse.Namespace) -> int:
+    scenario = _load(options)
+    from fedDP.reporting.terminal import Terminal, summary_text
+    from fedDP.scenario.run_directory import strict_json
+    from fedDP.simulation.run import run
+
+    # Ctrl-C also where a parent shell has told its background jobs to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    terminal = Terminal(sys.stderr if options.json else sys.stdout, quiet=options.quiet)
+    try:
+        result = run(scenario, options.out, observer=terminal)
+    except KeyboardInterrupt:
+        where = terminal.directory
+        if where is not None:
+            print(
+                f"\nInterrupted. What was released is charged and kept; go on with:\n"
+                f"  feddp run {options.scenario} --out {where}"
+                + "".join(f" --set {override!r}" for override in options.overrides),
+                file=sys.stderr,
+            )
+        return INTERRUPTED
+    print(strict_json(result.summary) if options.json else summary_text(result.summary, result.directory))
+    return OK
+
+
+def _budget_show(options: argparse.Namespace) -> int:
+    from fedDP.budget import Ledger
+    from fedDP.reporting.terminal import budget_text
+
+    path = os.path.join(options.ledger, "ledger.db")
+    ledger = Ledger.load(path if os.path.isdir(options.ledger) else options.ledger)
+    page = _budget_page(ledger)
+    print(json.dumps(page, allow_nan=False) if options.json else budget_text(page))
+    return OK
+
+
+def _budget_page(ledger: Any) -> dict[str, Any]:
+    definition = ledger.definition
+    seq, digest = ledger.head
+    return {
+        "ledger": ledger.url,
+        "population": definition.population,
+        "unit": definition.unit,
+        "neighboring_relation": definition.neighboring_relation,
+        "mode": definition.mode,
+        "delta": definition.budget.delta,
+        "clock": definition.clock,
+        "simulation": definition.simulation,
+        "windows": [
+            {
+                "window": status.window,
+                "key": status.key,
+                "allowance_epsilon": status.allowance_epsilon,
+                "spent_epsilon": status.spent_epsilon,
+                "spent_fraction": status.spent_fraction,
+                "charges": status.charges,
+            }
+            for status in ledger.windows()
+        ],
+        "head": {"seq": seq, "hash": digest},
+    }
+
+
+def _load(options: argparse.Namespace) -> Scenario:
+    from fedDP.scenario.load import load_scenario, parse_override
+
+    return load_scenario(options.scenario, dict(parse_override(text) for text in options.overrides))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Progress and tables on a terminal. What is private (cohorts, failures) goes to the standard error only."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
+    """Rows as aligned columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def number(value: Any) -> str:
+    """A number for reading: four digits, "inf", or "-"."""
+    if value is None:
+        return "-"
+    if value == "inf" or (isinstance(value, float) and math.isinf(value)):
+        return "inf"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def seconds_text(value: float) -> str:
+    """A duration for reading."""
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+
+
+def main_metric(metrics: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The metric that stands for a run: AUC where there is one."""
+    return next((name for name in ("auc", "accuracy", "loss") if name in metrics), None)
+
+
+def plan_text(plan: Mapping[str, Any]) -> str:
+    """The plan as a page."""
+    epsilon, rounds, budget = plan["epsilon"], plan["rounds"], plan["budget"]
+    sampling = plan["sampling"]
+    worst_week = max((week["epsilon"] for week in epsilon["by_week"]), default=0.0)
+    weeks = len(epsilon["by_week"])
+    rows = [
+        (
+            "protects",
+            f"each {plan['unit']} as a client, {plan['population']} enrolled ({plan['neighboring_relation']})",
+        ),
+        ("sampling", f"{sampling['kind']}, rate {number(sampling['rate'])}: {sampling['assumption']}"),
+        ("noise", f"multiplier {number(plan['noise_multiplier'])}, clip norm {number(plan['clip_norm'])}"),
+        ("", f"standard deviation {number(plan['noise_std'])} on each of {plan['parameters']} coordinates of the mean"),
+        ("rounds", f"{rounds['allowed']} of {rounds['requested']} fit" + _stopped(rounds)),
+        ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode']}"),
+        ("  a round", number(epsilon["round"])),
+        ("  worst week", f"{number(worst_week)} of {_allowance(budget['week'], budget['year'])} ({weeks} weeks)"),
+        ("  year", f"{number(epsilon['year'])} of {number(budget['year'])}"),
+        ("  total", f"{number(epsilon['total'])} of {number(budget['lifetime'])}"),
+        ("estimate", f"{plan['estimate']['seconds']:.0f} s, {plan['estimate']['memory_bytes'] / 1e9:.1f} GB"),
+        ("trust", plan["trust_model"]),
+        ("holds against", plan["adversary"]),
+    ]
+    text = f"Plan of {plan['scenario']}\n" + table(rows)
+    if plan["noise_multiplier"]:
+        text += "\n  Weeks' epsilons do not add up to the year's, since costs add in another domain: the year is the joint number."
+    return text + warnings_text(plan["warnings"])
+
+
+def warnings_text(warnings: Sequence[Mapping[str, str]]) -> str:
+    """Warnings, one a line."""
+    return "".join(f"\n  ! {warning['code']}: {warning['text']}" for warning in warnings)
+
+
+def summary_text(summary: Mapping[str, Any], directory: Path) -> str:
+    """The final table of a run."""
+    by_window = {statement["window"]: statement for statement in summary["privacy"]}
+    any_statement = summary["privacy"][0]
+    name = main_metric(summary["metrics"])
+    rows = [("status", _status(summary))]
+    if name is not None:
+        metric, baseline = summary["metrics"][name], summary["baseline"]
+        compared = f", {number(baseline['metrics'][name]['value'])} without privacy" if baseline else ""
+        rows.append((name, f"{number(metric['value'])}{compared} ({metric['status']}: exact, held-out, public data)"))
+    else:
+        rows.append(("metrics", "none: the data is not declared public"))
+    if "week" in by_window:
+        week, year = by_window["week"], by_window["year"]
+        rows += [
+            (
+                "epsilon, worst week",
+                f"{number(week['epsilon'])} of {number(week['epsilon_certified'])} ({week['key']})",
+            ),
+            ("epsilon, year", f"{number(year['epsilon'])} of {number(year['epsilon_certified'])} ({year['key']})"),
+        ]
+    lifetime = by_window["lifetime"]
+    rows += [
+        ("epsilon, lifetime", f"{number(lifetime['epsilon'])} of {number(lifetime['epsilon_certified'])}"),
+        (
+            "",
+            f"for each {any_statement['unit']}, {any_statement['neighboring_relation']}, delta "
+            f"{any_statement['delta']:g}, {any_statement['sampling']['kind']} sampling, accountant "
+            f"{any_statement['accountant']}, {any_statement['clock']} weeks, {any_statement['scope']}",
+        ),
+        (
+            "noise",
+            f"multiplier {number(summary['noise_multiplier'])}, clip norm {number(summary['clip_norm'])}, "
+            f"standard deviation {number(summary['noise_std'])} on the mean",
+        ),
+        (
+            "speed",
+            f"{summary['clients_per_second']:.0f} clients a second, {seconds_text(summary['seconds'])} of rounds",
+        ),
+        ("trust", "the server is trusted; sites see every released model. summary.json has the whole statement"),
+        ("files", str(directory)),
+    ]
+    text = "\n" + table(rows)
+    if any_statement["rng"] == "seeded":
+        text += "\n  ! Seeded: whoever knows the seed can remove the noise, so every epsilon above is nominal."
+    return text
+
+
+class Terminal:
+    """Tells a person how a run goes, a line a round.
+
+    Args:
+        stream: where lines go; the standard error when the standard output is for JSON.
+        quiet: only the final table.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream or sys.stdout
+        self._quiet = quiet
+        self._rounds = 0
+        self._allowances: Mapping[str, float] = {}
+        self.directory: Path | None = None
+
+    def planned(self, plan: Any, directory: Path) -> None:
+        """Shows the plan."""
+        page = plan.to_dict()
+        self.directory = directory
+        self._rounds = page["rounds"]["requested"]
+        self._allowances = plan.privacy.allowances()
+        self._print(plan_text(page))
+        self._print(f"  run directory  {directory}\n")
+
+    def started(self, first_round: int, nodes: int) -> None:
+        """Says where training starts."""
+        begun = "Training" if first_round == 1 else f"Going on with round {first_round}"
+        self._print(f"{begun} on {nodes} node{'s' if nodes != 1 else ''}.")
+
+    def round_finished(self, row: dict[str, Any], seconds: float) -> None:
+        """A line a round."""
+        name = main_metric(row["metrics"])
+        metric = f"  {name} {row['metrics'][name]['value']:.4f} (simulation)" if name else ""
+        epsilon = row["epsilon"]
+        self._print(
+            f"round {row['round']:>{len(str(self._rounds))}}/{self._rounds}{metric}  epsilon {row['week']}: "
+            f"{number(epsilon['week'])}{self._of('week')}  {row['year']}: {number(epsilon['year'])}{self._of('year')}"
+            f"  {seconds_text(seconds)}"
+        )
+
+    def baseline_started(self) -> None:
+        """Says why it takes longer."""
+        self._print("Training the same model without privacy, to compare.")
+
+    def _of(self, window: str) -> str:
+        allowance = self._allowances.get(window)
+        return f" of {number(allowance)}" if allowance is not None else ""
+
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=self._stream, flush=True)
+
+
+def budget_text(budget: Mapping[str, Any]) -> str:
+    """``feddp budget show`` as a table."""
+    head = [("window", "key", "spent epsilon", "allowance", "used", "charges")]
+    rows = [
+        (
+            window["window"],
+            window["key"],
+            number(window["spent_epsilon"]),
+            number(window["allowance_epsilon"]),
+            "-" if window["spent_fraction"] is None else f"{window['spent_fraction']:.1%}",
+            str(window["charges"]),
+        )
+        for window in budget["windows"]
+    ]
+    return (
+        f"Ledger {budget['ledger']}\n"
+        f"  protects each {budget['unit']} ({budget['neighboring_relation']}), delta {budget['delta']:g}, "
+        f"mode {budget['mode']}, {budget['clock']} weeks\n"
+        + table([*head, *rows])
+        + "\n  Epsilons of windows do not add up; 'used' is the share of the allowance in the domain that adds.\n"
+        f"  head: row {budget['head']['seq']}, {budget['head']['hash']}"
+    )
+
+
+def _stopped(rounds: Mapping[str, Any]) -> str:
+    return f"; the {rounds['stopped_by']} budget stops the run" if rounds["stopped_by"] else ""
+
+
+def _allowance(week: Any, year: Any) -> str:
+    return f"an even share of {number(year)}" if week == "even" else number(week)
+
+
+def _status(summary: Mapping[str, Any]) -> str:
+    done = f"{summary['rounds_completed']} of {summary['rounds_requested']} rounds"
+    if summary["stop"]:
+        return f"stopped by its budget after {done}. {summary['stop']['text']}"
+    return f"{summary['status']}, {done}"

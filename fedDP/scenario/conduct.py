@@ -1,0 +1,267 @@
+"""One run of a scenario over any grid: what simulations and deployments have in common."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from fedDP.budget import BudgetExceeded, Ledger, SimulatedClock
+from fedDP.errors import LedgerError
+from fedDP.privacy.keys import RngKind, RootKey
+from fedDP.scenario.build import build_model_and_task, local_training, server_optimizer
+from fedDP.scenario.federated_data import FederatedData
+from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
+from fedDP.scenario.run_directory import Checkpoint, RunDirectory
+from fedDP.scenario.schema import Scenario
+from fedDP.scenario.statement import statements
+from fedDP.strategies.client_level_dp import ClientLevelDP, RoundResult
+from fedDP.strategies.enrolment import Enrolment, enrol
+from fedDP.strategies.messages import from_array_record, to_array_record
+from fedDP.strategies.parts import FlatClipping, GaussianNoise
+from fedDP.training.checks import check_model
+from fedDP.training.metrics import evaluate
+from fedDP.training.parameters import Arrays, trainable_arrays
+
+Metrics = dict[str, dict[str, Any]]
+"""``{name: {"value", "status"}}``; the status is "simulation" for exact numbers about public data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        status: "completed" or "stopped-by-budget".
+        stop: the refusal, or None.
+        metrics: of the final model; empty for data that is not public.
+        seconds: of training, over all sittings of a run that was resumed.
+    """
+
+    status: str
+    stop: BudgetExceeded | None
+    rounds_completed: int
+    metrics: Metrics
+    privacy: list[dict[str, Any]]
+    arrays: Arrays
+    plan: PrivacyPlan
+    enrolment: Enrolment
+    seconds: float
+    rng: RngKind
+
+
+def conduct(
+    scenario: Scenario,
+    grid: Grid,
+    directory: RunDirectory,
+    *,
+    test: FederatedData | None = None,
+    one_row_per_client: bool = False,
+    on_start: Callable[[PrivacyPlan, int], None] | None = None,
+    on_round: Callable[[dict[str, Any], float], None] | None = None,
+) -> Outcome:
+    """Enrols, opens the ledger, trains all rounds that the budget grants, and writes the model and its history.
+
+    Args:
+        scenario: the study.
+        grid: reaches its nodes.
+        directory: where results go; an unfinished run in it is gone on with.
+        test: held-out records; used only when the scenario declares its data public.
+        one_row_per_client: for the statement.
+        on_start: called with the plan and the first round before training.
+        on_round: called with each line of ``rounds.jsonl`` and the round's seconds.
+
+    Raises:
+        FedDPError: before anything is charged, when the run cannot start.
+    """
+    enrolment = enrol(grid, min_clients=scenario.server.min_enrolled)
+    model, task = build_model_and_task(scenario, num_features=enrolment.num_features, num_classes=enrolment.num_classes)
+    check_model(model, task, num_features=enrolment.num_features)
+    plan = plan_privacy(scenario, enrolment.num_clients)
+    root = RootKey.create(scenario.scenario.seed)
+    checkpoint = directory.load_checkpoint()
+    run_id = checkpoint.run_id if checkpoint else f"{scenario.scenario.name}-{secrets.token_hex(6)}"
+    start_round = checkpoint.round + 1 if checkpoint else 1
+    ledger, scope = open_ledger(plan, directory, rng=root.rng, start_round=start_round)
+    strategy = make_strategy(plan, ledger, root, run_id)
+    strategy.enrol(grid, enrolment)
+    arrays = checkpoint.arrays if checkpoint else trainable_arrays(model)
+    rows = list(checkpoint.rounds) if checkpoint else []
+    earlier_seconds = checkpoint.seconds if checkpoint else 0.0
+    directory.write_rounds(rows)
+    public_test = test if scenario.data.public and test is not None and test.num_records else None
+    every, last = scenario.server.evaluate_every, scenario.server.rounds
+
+    def measure(arrays: Arrays) -> Metrics:
+        if public_test is None:
+            return {}
+        values = evaluate(model, task, arrays, public_test.features, public_test.targets)
+        return {name: {"value": value, "status": "simulation"} for name, value in values.items()}
+
+    def evaluate_fn(server_round: int, record: ArrayRecord) -> MetricRecord | None:
+        due = server_round == last or (every > 0 and server_round % every == 0)
+        if server_round == 0 or not due or public_test is None:
+            return None
+        return MetricRecord({name: metric["value"] for name, metric in measure(from_array_record(record)).items()})
+
+    began = time.monotonic()
+
+    def save(result: RoundResult) -> None:
+        rows.append(round_row(plan, ledger, result))
+        directory.save_checkpoint(
+            Checkpoint(
+                round=result.round,
+                run_id=run_id,
+                arrays=result.arrays,
+                inner_state=result.inner_state,
+                rounds=rows,
+                seconds=earlier_seconds + time.monotonic() - began,
+            )
+        )
+
+    def record(result: RoundResult) -> None:
+        directory.append_round(rows[-1])
+        directory.append_times(result.round, result.seconds)
+        if on_round:
+            on_round(rows[-1], result.seconds)
+
+    if on_start:
+        on_start(plan, start_round)
+    result = strategy.start(
+        grid,
+        to_array_record(arrays),
+        num_rounds=last,
+        timeout=scenario.resources.timeout_seconds,
+        evaluate_fn=evaluate_fn,
+        start_round=start_round,
+        inner_state=checkpoint.inner_state if checkpoint else None,
+        checkpoint=save,
+        on_round=record,
+    )
+    arrays = from_array_record(result.arrays)
+    directory.save_model(model, arrays)
+    return Outcome(
+        status="stopped-by-budget" if strategy.stopped else "completed",
+        stop=strategy.stopped,
+        rounds_completed=len(rows),
+        metrics=measure(arrays),
+        privacy=statements(plan, ledger, rng=root.rng, one_row_per_client=one_row_per_client, scope=scope),
+        arrays=arrays,
+        plan=plan,
+        enrolment=enrolment,
+        seconds=earlier_seconds + time.monotonic() - began,
+        rng=root.rng,
+    )
+
+
+def make_strategy(plan: PrivacyPlan, ledger: Ledger | None, root: RootKey, run_id: str) -> ClientLevelDP:
+    """The strategy of a resolved scenario."""
+    scenario = plan.scenario
+    return ClientLevelDP(
+        server_optimizer(scenario),
+        clipping=FlatClipping(scenario.privacy.clip_norm),
+        noise=GaussianNoise(plan.noise_multiplier),
+        sampling=plan.sampling,
+        ledger=ledger,
+        training=local_training(scenario),
+        root_key=root,
+        run_id=run_id,
+        block_size=scenario.client.block_size,
+        min_enrolled=scenario.server.min_enrolled,
+    )
+
+
+def without_privacy(scenario: Scenario) -> Scenario:
+    """The same study without noise, clipping or ledger: what privacy is compared with.
+
+    Only for data that is declared public: the exact model of a run without noise says anything about its data.
+    """
+    privacy = replace(
+        scenario.privacy, noise_multiplier=0.0, clip_norm=max(1e3, scenario.privacy.clip_norm), target_epsilon=None
+    )
+    budget = replace(scenario.budget, week=None, year=None, trailing=None, lifetime=None, ledger=None)
+    return replace(scenario, privacy=privacy, budget=budget)
+
+
+def open_ledger(
+    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, start_round: int
+) -> tuple[Ledger | None, str]:
+    """The run's ledger and its scope in words; None without privacy.
+
+    Packaged public data has a ledger a run. A user's own data has one for its population and unit, beside the data.
+
+    Raises:
+        LedgerError: when a second ledger is asked for a known population.
+    """
+    scenario = plan.scenario
+    if plan.budget is None:
+        return None, "no ledger"
+    url, scope = f"sqlite:///{directory.ledger_path.resolve()}", "this run only"
+    population = scenario.data.population_id
+    simulation = rng == "seeded"
+    if scenario.data.path is not None and not simulation:
+        beside = population_ledger(scenario)
+        url, scope = f"sqlite:///{beside}", f"all runs charged to population {population!r} in {beside.name}"
+        if scenario.budget.ledger is not None and scenario.budget.ledger != url:
+            if beside.exists():
+                raise LedgerError(
+                    f"Population {population!r} has a ledger already, {beside}; a second one, "
+                    f"budget.ledger={scenario.budget.ledger!r}, would hide half of what is spent. Remove the key."
+                )
+            url, scope = scenario.budget.ledger, f"all runs charged to {scenario.budget.ledger}"
+    elif scenario.budget.ledger is not None:
+        url, scope = scenario.budget.ledger, f"all runs charged to {scenario.budget.ledger}"
+    clock = make_clock(scenario)
+    ledger = Ledger.open(
+        url,
+        budget=plan.budget,
+        unit=scenario.scenario.unit,
+        population=population,
+        neighboring_relation=scenario.privacy.neighboring_relation,
+        mode=scenario.budget.mode,
+        plan=[plan.event(scenario.server.rounds)],
+        clock=clock,
+        simulation=simulation,
+    )
+    if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
+        clock.begin(start_round, after=ledger.last_charged)
+    return ledger, scope
+
+
+def population_ledger(scenario: Scenario) -> Path:
+    """Where the ledger of a user's own data lives: beside it, one for a population and unit."""
+    assert scenario.data.path is not None
+    path = Path(scenario.data.path)
+    return path.with_name(f"{scenario.data.population_id}.{scenario.scenario.unit}.ledger.db").resolve()
+
+
+def round_row(plan: PrivacyPlan, ledger: Ledger | None, result: RoundResult) -> dict[str, Any]:
+    """A line of ``rounds.jsonl``."""
+    week = result.grant.week if ledger else plan.weeks[result.round - 1]
+    metrics = dict(result.metrics or {})
+    if ledger is None:
+        epsilons: dict[str, float] = dict.fromkeys(("round", "week", "year", "total"), float("inf"))
+    else:
+        epsilons = {
+            "round": plan.epsilon(1),
+            "week": ledger.status("week", week).spent_epsilon,
+            "year": ledger.status("year", week).spent_epsilon,
+            "total": ledger.status("lifetime", week).spent_epsilon,
+        }
+    return {
+        "round": result.round,
+        "week": week.key,
+        "year": str(week.year),
+        "noise_multiplier": result.grant.noise_multiplier,
+        "clip_norm": result.grant.clip_norm,
+        "noise_std": result.grant.noise_multiplier * result.grant.clip_norm / result.grant.denominator,
+        "denominator": result.grant.denominator,
+        "epsilon": epsilons,
+        "metrics": {name: {"value": value, "status": "simulation"} for name, value in metrics.items()},
+    }

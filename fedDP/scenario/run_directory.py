@@ -1,0 +1,175 @@
+"""A run's directory: what it publishes, and what stays private beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from fedDP.errors import FedDPError
+from fedDP.scenario.dump import to_toml
+from fedDP.scenario.load import load_scenario
+from fedDP.scenario.schema import Scenario
+from fedDP.training.parameters import Arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger."""
+
+    round: int
+    run_id: str
+    arrays: Arrays
+    inner_state: bytes
+    rounds: list[dict[str, Any]]
+    seconds: float
+
+
+class RunDirectory:
+    """``DIR`` with what is published, and ``DIR.private`` (mode 0700) with what is not.
+
+    Guarantees:
+        1. Files are replaced atomically: a crash leaves the old or the new one.
+        2. A finished directory is never written to again.
+
+    Args:
+        path: the directory; created when missing.
+        scenario: the resolved scenario.
+
+    Raises:
+        FedDPError: when it is finished, belongs to another scenario, or holds something else.
+    """
+
+    def __init__(self, path: Path, scenario: Scenario) -> None:
+        self.path = path
+        self.private = path.with_name(path.name + ".private")
+        if self.summary_path.exists():
+            raise FedDPError(f"{path} holds a finished run and is not written to again. Choose another --out.")
+        if self.scenario_path.exists():
+            if load_scenario(self.scenario_path) != scenario:
+                raise FedDPError(f"{path} holds an unfinished run of another scenario. Choose another --out.")
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise FedDPError(f"{path} exists and is not a run directory. Choose another --out.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, exist_ok=True)
+            self.private.chmod(0o700)
+        except OSError as error:
+            raise FedDPError(f"The run directory {path} cannot be created: {error}") from error
+        if not self.scenario_path.exists():
+            _write_atomically(self.scenario_path, to_toml(scenario).encode())
+
+    @classmethod
+    def default_path(cls, scenario: Scenario) -> Path:
+        """``runs/<name>-<UTC time>`` below the working directory."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        return Path("runs") / f"{scenario.scenario.name}-{stamp}"
+
+    @property
+    def scenario_path(self) -> Path:
+        return self.path / "scenario.toml"
+
+    @property
+    def summary_path(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def rounds_path(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.path / "ledger.db"
+
+    @property
+    def model_path(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.private / "checkpoint" / "latest.pickle"
+
+    @property
+    def failures_path(self) -> Path:
+        return self.private / "failures.log"
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, or None at the start of a run."""
+        if not self.checkpoint_path.exists():
+            return None
+        with self.checkpoint_path.open("rb") as file:
+            checkpoint = pickle.load(file)
+        if not isinstance(checkpoint, Checkpoint):
+            raise FedDPError(f"{self.checkpoint_path} is not a checkpoint.")
+        return checkpoint
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Replaces the checkpoint, durably."""
+        self.checkpoint_path.parent.mkdir(exist_ok=True)
+        _write_atomically(self.checkpoint_path, pickle.dumps(checkpoint))
+
+    def write_rounds(self, rounds: list[dict[str, Any]]) -> None:
+        """Writes ``rounds.jsonl`` from the start."""
+        _write_atomically(self.rounds_path, "".join(strict_json(row) + "\n" for row in rounds).encode())
+
+    def append_round(self, row: Mapping[str, Any]) -> None:
+        """Adds a line to ``rounds.jsonl``."""
+        with self.rounds_path.open("a") as file:
+            file.write(strict_json(row) + "\n")
+
+    def append_times(self, round: int, seconds: float) -> None:
+        """Notes a round's wall time, which depends on the cohort, in the private folder."""
+        with (self.private / "times.jsonl").open("a") as file:
+            file.write(strict_json({"round": round, "seconds": seconds}) + "\n")
+
+    def save_model(self, model: nn.Module, arrays: Arrays) -> None:
+        """Writes the model's state_dict with the trained arrays; it loads strict into the model's class."""
+        state = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
+        for name, value in arrays.items():
+            state[name] = torch.tensor(value)
+        # Tied parameters have one trained array under several names.
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            for trained, other in model.named_parameters():
+                if parameter is other and trained in arrays:
+                    state[name] = torch.tensor(arrays[trained])
+        temporary = self.model_path.with_suffix(".tmp")
+        save_file(state, temporary)
+        temporary.replace(self.model_path)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Writes ``summary.json``, which finishes the directory."""
+        _write_atomically(self.summary_path, (strict_json(summary, indent=2) + "\n").encode())
+
+
+def strict_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON in which every number is finite or the string "inf"."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value == math.inf else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

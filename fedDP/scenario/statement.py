@@ -1,0 +1,96 @@
+"""The privacy statement: what is promised, to whom, with which numbers, and what it does not cover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedDP.budget import Ledger, WindowStatus
+from fedDP.privacy.keys import RngKind
+from fedDP.scenario.privacy_plan import PrivacyPlan
+
+TRUST_MODEL = (
+    "central: the server is trusted. It sees each node's un-noised sum; when a node has one sampled client, that is "
+    "this client's clipped update. A node sees its own clients' data and who of them was sampled."
+)
+ADVERSARY = (
+    "everyone who sees all released models, other sites included; not the server's operator, not a client's own node"
+)
+NOT_COVERED = (
+    "enrolment and sizes: who is enrolled, where, and with how many records is public",
+    "timing of rounds and replies",
+    "the floating-point noise sampler: adds at most (1 + e^epsilon) * coordinates * rounds * 2^-53 to delta",
+    "hyper-parameters tuned on the same data",
+    "a private initial model",
+    "loss of whole machines, assumed independent of the data",
+)
+
+
+def sampling_text(plan: PrivacyPlan) -> dict[str, Any]:
+    """The sampling assumption."""
+    if plan.rate == 1.0:
+        return {"kind": "all", "rate": 1.0, "assumption": "every client takes part in every round"}
+    return {
+        "kind": "poisson",
+        "rate": plan.rate,
+        "assumption": "every client takes part independently with this probability; the cohort stays secret",
+    }
+
+
+def statements(
+    plan: PrivacyPlan, ledger: Ledger | None, *, rng: RngKind, one_row_per_client: bool, scope: str
+) -> list[dict[str, Any]]:
+    """One client-level statement for each kind of window: the worst week, the worst year, and the lifetime.
+
+    Args:
+        plan: the resolved privacy.
+        ledger: what was charged; None without privacy.
+        rng: whether the noise can be repeated.
+        one_row_per_client: whether each row of the table is a client.
+        scope: which runs the ledger counts.
+    """
+    scenario = plan.scenario
+    unit = scenario.scenario.unit
+    not_covered = [*NOT_COVERED, f"a {unit} who is enrolled k times, or at k sites, counts as k clients"]
+    if one_row_per_client:
+        not_covered.append(f"one row = one client: a {unit} with several rows is protected for each row only")
+    if rng == "seeded":
+        not_covered.append("seeded randomness: every epsilon is nominal, whoever knows the seed can remove the noise")
+    common: dict[str, Any] = {
+        "level": "client",
+        "unit": unit,
+        "neighboring_relation": scenario.privacy.neighboring_relation,
+        "trust_model": TRUST_MODEL,
+        "adversary": ADVERSARY,
+        "sampling": sampling_text(plan),
+        "accountant": plan.accountant,
+        "delta": scenario.privacy.delta,
+        "clock": scenario.budget.clock,
+        "scope": scope,
+        "mode": plan.mode,
+        "rng": rng,
+        "not_covered": not_covered,
+    }
+    if ledger is None:
+        none = {"window": "lifetime", "key": "lifetime", "epsilon": "inf", "epsilon_certified": "inf", "charges": 0}
+        return [{**common, **none, "accountant": "none"}]
+    found = []
+    for window in ("week", "year", "lifetime"):
+        of_kind = [status for status in ledger.windows() if status.window == window]
+        if of_kind:
+            found.append({**common, **_of_window(max(of_kind, key=lambda status: status.spent_epsilon), ledger)})
+    return found
+
+
+def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
+    certified = status.allowance_epsilon
+    if certified is None and status.window == "lifetime":
+        # Without an allowance of its own, the lifetime of a ledger that has seen one year is bounded by that year's.
+        years = [other for other in ledger.windows() if other.window == "year"]
+        certified = years[0].allowance_epsilon if len(years) == 1 else None
+    return {
+        "window": status.window,
+        "key": status.key,
+        "epsilon": status.spent_epsilon,
+        "epsilon_certified": "inf" if certified is None else certified,
+        "charges": status.charges,
+    }

@@ -1,0 +1,1 @@
+"""Tests of fedDP.accounting: closed forms, slow oracles, golden values, laws."""

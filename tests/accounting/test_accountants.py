@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedDP.accounting import (
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    accountant_name,
+    delta,
+    epsilon,
+)
+from fedDP.errors import InvalidValueError, UnsupportedError
+
+RUNS: dict[str, tuple[str, list[Gaussian]]] = {
+    "gdp": ("gdp", [Gaussian(12.0, count=50), Gaussian(20.0, count=10)]),
+    "rdp, full": ("rdp", [Gaussian(12.0, count=50), Gaussian(20.0, count=10)]),
+    "rdp, sampled": ("rdp", [Gaussian(1.5, sampling=Poisson(0.02), count=300), Gaussian(0.9, sampling=Poisson(0.02))]),
+    "rdp, mixed": ("rdp", [Gaussian(1.2, sampling=Poisson(0.05), count=100), Gaussian(20.0, count=100)]),
+}
+
+
+@pytest.mark.parametrize(("accountant", "events"), RUNS.values(), ids=RUNS.keys())
+class TestEveryAccountant:
+    """What holds for any accountant and any run."""
+
+    def test_smaller_delta_costs_more(self, accountant: str, events: list[Gaussian]) -> None:
+        values = [epsilon(events, d, accountant) for d in (0.5, 1e-2, 1e-5, 1e-7, 1e-9, 1e-11)]
+        assert values == sorted(values)
+        assert min(values) >= 0.0
+
+    def test_more_rounds_cost_more(self, accountant: str, events: list[Gaussian]) -> None:
+        values = [epsilon(events[:1] * k + events[1:], 1e-5, accountant) for k in (1, 2, 3, 10)]
+        assert values == sorted(set(values))
+
+    def test_less_noise_costs_more(self, accountant: str, events: list[Gaussian]) -> None:
+        scaled = (
+            [Gaussian(e.noise_multiplier * f, sampling=e.sampling, count=e.count) for e in events]
+            for f in (4.0, 2.0, 1.01, 1.0, 0.5, 0.1, 0.05, 0.01)
+        )
+        values = [epsilon(run, 1e-5, accountant) for run in scaled]
+        assert values == sorted(set(values))
+
+    def test_order_of_rounds_is_irrelevant_to_the_last_bit(self, accountant: str, events: list[Gaussian]) -> None:
+        more = [*events, Gaussian(7.0), Gaussian(3.3)]
+        assert len({epsilon(order, 1e-5, accountant) for order in itertools.permutations(more)}) == 1
+
+    def test_halves_compose_to_the_whole(self, accountant: str, events: list[Gaussian]) -> None:
+        whole = [Gaussian(e.noise_multiplier, sampling=e.sampling, count=2 * e.count) for e in events]
+        assert epsilon(events + events, 1e-5, accountant) == pytest.approx(epsilon(whole, 1e-5, accountant), rel=1e-14)
+
+    def test_count_is_repetition(self, accountant: str, events: list[Gaussian]) -> None:
+        single = [Gaussian(e.noise_multiplier, sampling=e.sampling) for e in events for _ in range(e.count)]
+        assert epsilon(single, 1e-5, accountant) == pytest.approx(epsilon(events, 1e-5, accountant), rel=1e-14)
+
+    def test_delta_and_epsilon_agree(self, accountant: str, events: list[Gaussian]) -> None:
+        for d in (1e-9, 1e-5, 1e-3):
+            assert delta(events, epsilon(events, d, accountant), accountant) == pytest.approx(d, rel=1e-9)
+
+    def test_delta_falls_with_epsilon(self, accountant: str, events: list[Gaussian]) -> None:
+        values = [delta(events, e, accountant) for e in (0.0, 0.1, 1.0, 5.0, 50.0)]
+        assert values == sorted(values, reverse=True)
+        assert 0.0 <= values[-1] <= values[0] <= 1.0
+
+    def test_relations_of_one_client_absent_cost_the_same(self, accountant: str, events: list[Gaussian]) -> None:
+        assert epsilon(events, 1e-5, accountant, "zero_out") == epsilon(events, 1e-5, accountant, "add_remove")
+
+    def test_nothing_released_costs_nothing(self, accountant: str, events: list[Gaussian]) -> None:
+        assert epsilon([], 1e-11, accountant) == delta([], 0.0, accountant) == 0.0
+
+    @pytest.mark.parametrize("bad", [0.0, 1e-12, 1.0, -1e-5, math.nan, math.inf, True, None, "1e-5"])
+    def test_bad_delta_is_refused_also_without_events(self, accountant: str, events: list[Gaussian], bad: Any) -> None:
+        for run in (events, []):
+            with pytest.raises(InvalidValueError, match="delta="):
+                epsilon(run, bad, accountant)
+
+    @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, True, None])
+    def test_bad_epsilon_is_refused_also_without_events(
+        self, accountant: str, events: list[Gaussian], bad: Any
+    ) -> None:
+        for run in (events, []):
+            with pytest.raises(InvalidValueError, match="epsilon="):
+                delta(run, bad, accountant)
+
+    def test_fixed_size_is_refused_for_every_relation(self, accountant: str, events: list[Gaussian]) -> None:
+        relations: tuple[NeighboringRelation, ...] = ("zero_out", "add_remove", "replace_one")
+        for relation in relations:
+            with pytest.raises(UnsupportedError, match=r"FixedSize.*later version"):
+                epsilon([*events, Gaussian(1.0, sampling=FixedSize(2, 5))], 1e-5, accountant, relation)
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "rdp"])
+def test_replace_one_is_half_the_noise_in_every_accountant(accountant: str) -> None:
+    far = epsilon([Gaussian(2.0, count=3)], 1e-5, accountant, "replace_one")
+    assert far == epsilon([Gaussian(1.0, count=3)], 1e-5, accountant)
+    assert far > 2.0 * epsilon([Gaussian(2.0, count=3)], 1e-5, accountant)
+
+
+def test_the_exact_accountant_is_the_default_where_it_can_be() -> None:
+    full, sampled = Gaussian(5.0), Gaussian(5.0, sampling=Poisson(0.5))
+    assert accountant_name([]) == accountant_name([full, Gaussian(1.0, sampling=Poisson(1.0))]) == "gdp"
+    assert accountant_name([full, sampled]) == "rdp"
+    assert epsilon([full], 1e-5) == epsilon([full], 1e-5, "gdp") < epsilon([full], 1e-5, "rdp")
+    assert epsilon([full, sampled], 1e-5) == epsilon([full, sampled], 1e-5, "rdp")
+
+
+def test_higher_rates_cost_more_up_to_full_participation() -> None:
+    rates = (1e-6, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.999, 1.0)
+    values = [epsilon([Gaussian(1.3, sampling=Poisson(q), count=10)], 1e-5, "rdp") for q in rates]
+    assert values == sorted(values)
+    assert values[-1] == epsilon([Gaussian(1.3, count=10)], 1e-5, "rdp")
+
+
+def test_a_rate_of_one_is_exact() -> None:
+    assert epsilon([Gaussian(1.0, sampling=Poisson(1.0))], 1e-5) == epsilon([Gaussian(1.0)], 1e-5)
+    mixed = [Gaussian(1.0, sampling=Poisson(1)), Gaussian(1.0)]
+    assert epsilon(mixed, 1e-5) == epsilon([Gaussian(1, count=2)], 1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.01, 1.0])
+def test_noise_that_decays_from_1_to_03_is_never_cheaper_than_constant_1(rate: float) -> None:
+    sampling = Poisson(rate)
+    constant = [Gaussian(1.0, sampling=sampling, count=100)]
+    decay = [Gaussian(1.0 - 0.7 * min(max(t - 29, 0), 40) / 40, sampling=sampling) for t in range(100)]
+    assert decay[-1].noise_multiplier == pytest.approx(0.3)
+    assert epsilon(decay, 1e-5) > 3.0 * epsilon(constant, 1e-5)
+
+
+def test_integer_noise_is_not_dropped() -> None:
+    # Some accountants skip noise multipliers that are not Python floats.
+    pairs: list[Any] = [(1, 2), (np.float32(1), np.float32(2)), (np.int64(1), np.int64(2))]
+    for one, two in pairs:
+        events = [Gaussian(one, sampling=Poisson(0.1), count=10), Gaussian(two, sampling=Poisson(0.1), count=10)]
+        floats = [Gaussian(1.0, sampling=Poisson(0.1), count=10), Gaussian(2.0, sampling=Poisson(0.1), count=10)]
+        assert epsilon(events, 1e-5) == epsilon(floats, 1e-5) > epsilon(floats[:1], 1e-5)
+
+
+def test_unsound_pairs_are_refused_by_name() -> None:
+    sampled = [Gaussian(1.0, sampling=Poisson(0.1))]
+    with pytest.raises(UnsupportedError, match=r"gdp.*Poisson"):
+        epsilon(sampled, 1e-5, "gdp")
+    with pytest.raises(UnsupportedError, match=r"Poisson.*replace_one"):
+        epsilon(sampled, 1e-5, neighboring_relation="replace_one")
+    with pytest.raises(UnsupportedError, match=r"Poisson.*replace_one"):
+        delta(sampled, 1.0, neighboring_relation="replace_one")
+    with pytest.raises(UnsupportedError, match="later version"):
+        epsilon(sampled, 1e-5, "pld")
+
+
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
+    for events in ([], [Gaussian(1.0)]):
+        with pytest.raises(InvalidValueError, match=r"accountant='moments'.*gdp, rdp"):
+            epsilon(events, 1e-5, "moments")
+        unknown: Any = "swap"
+        with pytest.raises(InvalidValueError, match=r"neighboring_relation='swap'.*zero_out, add_remove, replace_one"):
+            epsilon(events, 1e-5, neighboring_relation=unknown)
+
+
+def test_things_that_are_no_events_are_refused() -> None:
+    class Quiet(Gaussian):
+        pass
+
+    things: list[Any] = [1.0, None, Quiet(1.0), {"type": "gaussian"}]
+    for thing in things:
+        with pytest.raises(UnsupportedError, match="event="):
+            epsilon([Gaussian(1.0), thing], 1e-5)
+
+
+def test_events_may_come_from_a_generator() -> None:
+    assert epsilon((Gaussian(z) for z in (1.0, 2.0)), 1e-5) == epsilon([Gaussian(1.0), Gaussian(2.0)], 1e-5)
+
+
+def test_hardly_any_noise_is_hardly_any_privacy() -> None:
+    assert epsilon([Gaussian(1e-200)], 1e-5) == math.inf
+    assert epsilon([Gaussian(1e-200, sampling=Poisson(0.1))], 1e-5) == math.inf
+    assert delta([Gaussian(1e-200)], 1e6) == delta([Gaussian(1e-200, sampling=Poisson(0.1))], 1e6) == 1.0
+
+
+def test_peer_library_is_never_undercut() -> None:
+    peer: Any = pytest.importorskip("dp_accounting")
+    accountant = peer.rdp.RdpAccountant()
+    accountant.compose(peer.PoissonSampledDpEvent(0.02, peer.GaussianDpEvent(1.1)), 200)
+    ours = epsilon([Gaussian(1.1, sampling=Poisson(0.02), count=200)], 1e-6)
+    assert ours == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)

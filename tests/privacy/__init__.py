@@ -1,0 +1,1 @@
+"""Tests of fedDP.privacy: sensitivity in exact integers, statistics that also reject wrong noise, known answers."""
