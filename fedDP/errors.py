@@ -7,10 +7,21 @@ from `FedDPError`, so one ``except`` catches what fedDP refuses and nothing else
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class FedDPError(Exception):
-    """Base of everything fedDP raises on purpose."""
+    """Base of everything fedDP raises on purpose. They pickle, since workers send them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(cls: type[FedDPError], args: tuple[Any, ...], state: dict[str, Any]) -> FedDPError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidValueError(FedDPError, ValueError):

@@ -45,7 +45,10 @@ class Range:
             InvalidValueError: for a boolean, a non-number, NaN, an infinity, or a value outside.
         """
         valid = not isinstance(value, bool) and isinstance(value, numbers.Real)
-        number = float(value) if valid else math.nan  # type: ignore[arg-type]
+        try:
+            number = float(value) if valid else math.nan  # type: ignore[arg-type]
+        except OverflowError:  # an int beyond every float
+            number = math.nan
         valid = valid and math.isfinite(number)
         valid = valid and (number > self.low if self.low_open else number >= self.low)
         valid = valid and (number < self.high if self.high_open else number <= self.high)

@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     config = {name: str(value) for name, value in context.run_config.items()}
     scenario = app_scenario(config["scenario"], config["set"])
     directory = RunDirectory(Path(config["out"] or RunDirectory.default_path(scenario)), scenario)
-    terminal = Terminal()
+    terminal = Terminal(rounds=scenario.server.rounds)
     outcome = conduct(
         scenario,
         grid,

@@ -105,7 +105,7 @@ def _series_coefficients() -> tuple[Array, Array]:
     """The fractional orders, and their generalised binomials C(alpha, k), shape (orders, powers)."""
     orders: Array = np.array(FRACTIONAL_ORDERS)
     factors = [(orders - j) / (j + 1.0) for j in range(int(_SERIES_POWERS[-1]))]
-    coefficients: Array = np.cumprod(np.array(factors, dtype=np.float64), axis=0)[int(_SERIES_POWERS[0]) - 1 :].T
+    coefficients: Array = np.multiply.accumulate(np.array(factors), axis=0)[int(_SERIES_POWERS[0]) - 1 :].T
     return orders, coefficients
 
 

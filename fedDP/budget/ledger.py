@@ -199,7 +199,7 @@ class Ledger:
             "denominator": DENOMINATOR.check("denominator", denominator),
             "max_weight": MAX_WEIGHT.check("max_weight", max_weight),
         }
-        key = run_id, round, purpose = _release_key(run_id, round, purpose)
+        key = _release_key(run_id, round, purpose)
         with self._lock:
             return self._charge(event, costs, key, numbers, rng)
 

@@ -83,7 +83,7 @@ def _clip_rows(
 ) -> npt.NDArray[np.int64]:
     if rows.shape[1] == 0:
         return np.zeros(rows.shape, dtype=np.int64)
-    largest = np.abs(rows).max(axis=1)
+    largest = _row_magnitudes(rows)
     finite = np.isfinite(largest)  # max propagates NaN, so one bad coordinate marks the row
     rows[~finite] = 0.0
     # Dividing by the largest coordinate first keeps the squares from overflowing or vanishing.
@@ -96,15 +96,19 @@ def _clip_rows(
     rows *= (np.minimum(in_steps, 1.0) * weights * 2.0**GRID_BITS)[:, None]
     np.trunc(rows, out=rows)
     limit = weights * 2.0**GRID_BITS
-    bad = ~(np.abs(rows).max(axis=1) <= limit)
-    bad |= ~(_row_norms(np.where(bad[:, None], 0.0, rows)) <= limit)
-    rows[bad] = 0.0
+    rows[~(_row_magnitudes(rows) <= limit)] = 0.0
+    rows[~(_row_norms(rows) <= limit)] = 0.0
     return rows.astype(np.int64)
 
 
+def _row_magnitudes(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    magnitudes: npt.NDArray[np.float64] = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+    return magnitudes
+
+
 def _row_norms(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # NumPy sums a contiguous row pairwise, in an order that depends on its length alone. `einsum` and BLAS split long rows
-    # by the number of rows or threads, so a row's norm would depend on its neighbours.
+    # NumPy sums a contiguous row pairwise, in an order that depends on its length alone. `einsum` and BLAS split long
+    # rows by the number of rows or threads, so a row's norm would depend on its neighbours.
     norms: npt.NDArray[np.float64] = np.sqrt(np.square(rows).sum(axis=1))
     return norms
 

@@ -62,5 +62,14 @@ class RootKey:
         """`derive_key` from the root."""
         return derive_key(self.secret, *path)
 
+    def for_round(self, purpose: str, round: int, attempt: int) -> bytes:
+        """The key of one purpose in one round.
+
+        Guarantee: a key from the operating system is never used for a second attempt, since the difference of two sums
+        under one noise would be exact. A seeded run repeats its rounds bit for bit, also after a crash; its noise is
+        no secret anyway.
+        """
+        return self.derive(purpose, round, attempt if self.rng == "csprng" else 1)
+
     def __repr__(self) -> str:
         return f"RootKey(rng={self.rng!r})"

@@ -62,7 +62,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     ]
     text = f"Plan of {plan['scenario']}\n" + table(rows)
     if plan["noise_multiplier"]:
-        text += "\n  Weeks' epsilons do not add up to the year's, since costs add in another domain: the year is the joint number."
+        text += "\n  Weeks' epsilons do not add up (costs add in another domain): the year is the joint number."
     return text + warnings_text(plan["warnings"])
 
 
@@ -83,18 +83,12 @@ def summary_text(summary: Mapping[str, Any], directory: Path) -> str:
         rows.append((name, f"{number(metric['value'])}{compared} ({metric['status']}: exact, held-out, public data)"))
     else:
         rows.append(("metrics", "none: the data is not declared public"))
-    if "week" in by_window:
-        week, year = by_window["week"], by_window["year"]
-        rows += [
-            (
-                "epsilon, worst week",
-                f"{number(week['epsilon'])} of {number(week['epsilon_certified'])} ({week['key']})",
-            ),
-            ("epsilon, year", f"{number(year['epsilon'])} of {number(year['epsilon_certified'])} ({year['key']})"),
-        ]
-    lifetime = by_window["lifetime"]
     rows += [
-        ("epsilon, lifetime", f"{number(lifetime['epsilon'])} of {number(lifetime['epsilon_certified'])}"),
+        (f"epsilon, {label}", _spent_of(by_window[window], summary["budget"]))
+        for window, label in (("week", "worst week"), ("year", "year"), ("lifetime", "lifetime"))
+        if window in by_window
+    ]
+    rows += [
         (
             "",
             f"for each {any_statement['unit']}, {any_statement['neighboring_relation']}, delta "
@@ -125,13 +119,13 @@ class Terminal:
     Args:
         stream: where lines go; the standard error when the standard output is for JSON.
         quiet: only the final table.
+        rounds: how many are expected, where no plan is shown.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False, rounds: int = 0) -> None:
         self._stream = stream or sys.stdout
         self._quiet = quiet
-        self._rounds = 0
-        self._allowances: Mapping[str, float] = {}
+        self._rounds = rounds
         self.directory: Path | None = None
 
     def planned(self, plan: Any, directory: Path) -> None:
@@ -139,7 +133,6 @@ class Terminal:
         page = plan.to_dict()
         self.directory = directory
         self._rounds = page["rounds"]["requested"]
-        self._allowances = plan.privacy.allowances()
         self._print(plan_text(page))
         self._print(f"  run directory  {directory}\n")
 
@@ -152,20 +145,14 @@ class Terminal:
         """A line a round."""
         name = main_metric(row["metrics"])
         metric = f"  {name} {row['metrics'][name]['value']:.4f} (simulation)" if name else ""
-        epsilon = row["epsilon"]
         self._print(
-            f"round {row['round']:>{len(str(self._rounds))}}/{self._rounds}{metric}  epsilon {row['week']}: "
-            f"{number(epsilon['week'])}{self._of('week')}  {row['year']}: {number(epsilon['year'])}{self._of('year')}"
-            f"  {seconds_text(seconds)}"
+            f"round {row['round']:>{len(str(self._rounds))}}/{self._rounds}{metric}"
+            f"{_spent(row, 'week')}{_spent(row, 'year')}  {seconds_text(seconds)}"
         )
 
     def baseline_started(self) -> None:
         """Says why it takes longer."""
         self._print("Training the same model without privacy, to compare.")
-
-    def _of(self, window: str) -> str:
-        allowance = self._allowances.get(window)
-        return f" of {number(allowance)}" if allowance is not None else ""
 
     def _print(self, text: str) -> None:
         if not self._quiet:
@@ -194,6 +181,21 @@ def budget_text(budget: Mapping[str, Any]) -> str:
         + "\n  Epsilons of windows do not add up; 'used' is the share of the allowance in the domain that adds.\n"
         f"  head: row {budget['head']['seq']}, {budget['head']['hash']}"
     )
+
+
+def _spent(row: Mapping[str, Any], window: str) -> str:
+    """``  2026-W09 epsilon 0.13 (100% used)``: the share is of the allowance, in the domain that adds up."""
+    fraction = row["spent_fraction"].get(window)
+    used = "" if fraction is None else f" ({fraction:.0%} used)"
+    return f"  {row[window]} epsilon {number(row['epsilon'][window])}{used}"
+
+
+def _spent_of(statement: Mapping[str, Any], budget: Mapping[str, Any]) -> str:
+    allowance = budget[statement["window"]]
+    fraction = statement.get("spent_fraction")
+    of = f" of {number(allowance)}" if isinstance(allowance, float) else ""
+    used = "" if fraction is None else f", {fraction:.1%} of the allowance used"
+    return f"{number(statement['epsilon'])}{of} ({statement['key']}{used})"
 
 
 def _stopped(rounds: Mapping[str, Any]) -> str:

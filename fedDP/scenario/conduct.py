@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from fedDP.budget import BudgetExceeded, Ledger, SimulatedClock
+from fedDP.budget.policy import WINDOW_NAMES
 from fedDP.errors import LedgerError
 from fedDP.privacy.keys import RngKind, RootKey
 from fedDP.scenario.build import build_model_and_task, local_training, server_optimizer
@@ -247,13 +248,16 @@ def round_row(plan: PrivacyPlan, ledger: Ledger | None, result: RoundResult) -> 
     metrics = dict(result.metrics or {})
     if ledger is None:
         epsilons: dict[str, float] = dict.fromkeys(("round", "week", "year", "total"), float("inf"))
+        fractions: dict[str, float | None] = {}
     else:
+        windows = {name: ledger.status(name, week) for name in WINDOW_NAMES}
         epsilons = {
             "round": plan.epsilon(1),
-            "week": ledger.status("week", week).spent_epsilon,
-            "year": ledger.status("year", week).spent_epsilon,
-            "total": ledger.status("lifetime", week).spent_epsilon,
+            "week": windows["week"].spent_epsilon,
+            "year": windows["year"].spent_epsilon,
+            "total": windows["lifetime"].spent_epsilon,
         }
+        fractions = {name: status.spent_fraction for name, status in windows.items()}
     return {
         "round": result.round,
         "week": week.key,
@@ -263,5 +267,6 @@ def round_row(plan: PrivacyPlan, ledger: Ledger | None, result: RoundResult) -> 
         "noise_std": result.grant.noise_multiplier * result.grant.clip_norm / result.grant.denominator,
         "denominator": result.grant.denominator,
         "epsilon": epsilons,
+        "spent_fraction": fractions,
         "metrics": {name: {"value": value, "status": "simulation"} for name, value in metrics.items()},
     }

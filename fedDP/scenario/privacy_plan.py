@@ -67,12 +67,6 @@ class PrivacyPlan:
         chosen = self.scenario.privacy.accountant
         return chosen if chosen != "auto" else ("gdp" if self.rate == 1.0 else "rdp")
 
-    def allowances(self) -> dict[str, float]:
-        """The epsilon that each window with an allowance certifies, in the first week."""
-        return {
-            name: rule.limit_epsilon(self.weeks[0], self.scenario.privacy.delta) for name, rule in self.rules.items()
-        }
-
     def event(self, count: int = 1) -> Gaussian:
         """So many rounds as an accounting event."""
         return Gaussian(self.noise_multiplier, sampling=self.sampling, count=count)

@@ -92,5 +92,6 @@ def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
         "key": status.key,
         "epsilon": status.spent_epsilon,
         "epsilon_certified": "inf" if certified is None else certified,
+        "spent_fraction": status.spent_fraction,
         "charges": status.charges,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -41,27 +42,35 @@ class LocalGrid(SimulationGrid):
                 try:
                     with _time_limit(timeout):
                         reply = self._client_app(message, self._contexts[node_id])
-                except Exception as error:
+                except (Exception, _Interrupted) as error:
                     log.exception("Node %d failed.", node_id)
-                    reply = error_reply(message, f"{type(error).__name__}: {error}")
+                    name = "TimeoutError" if isinstance(error, _Interrupted) else type(error).__name__
+                    reply = error_reply(message, f"{name}: {error}")
                 assign_message_id(reply)
                 yield reply
 
 
+class _Interrupted(BaseException):
+    """The time is up. No Exception: a node that goes on after a client's error must not go on after this."""
+
+
 @contextmanager
 def _time_limit(seconds: float | None) -> Iterator[None]:
-    """Raises TimeoutError in the main thread after `seconds`."""
+    """Raises _Interrupted in the main thread after `seconds`; a timer that runs already goes on afterwards."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"no reply within {seconds:g} s")
+        raise _Interrupted(f"no reply within {seconds:g} s")
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    began = time.monotonic()
+    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, previous)
+        if remaining:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, remaining - (time.monotonic() - began)), interval)

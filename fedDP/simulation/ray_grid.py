@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayError
 
 from fedDP.errors import FedDPError
 from fedDP.simulation.base_grid import SimulationGrid, error_reply, node_context
-from fedDP.strategies.messages import assign_message_id
+from fedDP.strategies.messages import assign_message_id, with_metadata
 
 log = logging.getLogger("fedDP.node")
 
@@ -37,17 +37,16 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 class _Worker:
     """The actor: runs the ClientApp of one node in a process of its own."""
 
-    def __init__(self, client_app: ClientApp, node_id: int, num_nodes: int) -> None:
-        self._client_app = client_app
-        self._context = node_context(node_id, num_nodes)
+    def __init__(self) -> None:
         self._records: list[logging.LogRecord] = []
-        handler = _ListHandler(self._records)
         logger = logging.getLogger("fedDP.node")
-        logger.handlers[:] = [handler]
+        logger.handlers[:] = [_ListHandler(self._records)]
         logger.propagate = False
 
-    def ready(self) -> int:
-        """Answers once the process runs."""
+    def set_up(self, client_app: ClientApp, node_id: int, num_nodes: int) -> int:
+        """Becomes a node, at the start and again after a restart; returns the process id."""
+        self._client_app = client_app
+        self._context = node_context(node_id, num_nodes)
         return os.getpid()
 
     def handle(self, message: Message, names: list[str], *arrays: ArrayRecord) -> tuple[Message, list[tuple[int, str]]]:
@@ -104,40 +103,45 @@ class RayGrid(SimulationGrid):
         self, client_app: ClientApp, num_nodes: int = 2, *, address: str | None = None, threads: int = 1
     ) -> None:
         super().__init__(num_nodes)
+        self._actors: dict[int, Any] = {}
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(address)
         try:
-            self._actors = self._start_actors(client_app, threads)
+            self._start_actors(client_app, threads)
         except BaseException:
             self.close()
             raise
 
-    def _start_actors(self, client_app: ClientApp, threads: int) -> dict[int, Any]:
-        app = ray.put(client_app)
-        cpus = float(ray.cluster_resources().get("CPU", 1.0))
+    def _start_actors(self, client_app: ClientApp, threads: int) -> None:
+        # Not a constructor argument: the grid keeps it for as long as an actor may be started again.
+        self._stored_app = ray.put(client_app)
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cpus = resources.get("CPU", 1.0)
         share = min(float(threads), int(1000 * cpus / self._num_nodes) / 1000)
-        worker = ray.remote(_Worker)
-        actors = {
+        worker: Any = ray.remote(_Worker)
+        self._actors = {
             node_id: worker.options(
                 num_cpus=share,
                 max_restarts=-1,
                 runtime_env={"env_vars": dict.fromkeys(_THREAD_VARIABLES, str(threads))},
-            ).remote(app, node_id, self._num_nodes)
+            ).remote()
             for node_id in self.get_node_ids()
         }
-        pending = [actor.ready.remote() for actor in actors.values()]
+        pending = [self._set_up(node_id) for node_id in self._actors]
         try:
             ray.get(pending, timeout=_START_SECONDS)
         except RayError as error:
             raise FedDPError(
                 f"The {self._num_nodes} Ray workers did not start within {_START_SECONDS:g} s: {error}"
             ) from error
-        return actors
+
+    def _set_up(self, node_id: int) -> Any:
+        return self._actors[node_id].set_up.remote(self._stored_app, node_id, self._num_nodes)
 
     def worker_pids(self) -> list[int]:
         """The process ids of the nodes' workers."""
-        return list(ray.get([actor.ready.remote() for actor in self._actors.values()]))
+        return list(ray.get([self._set_up(node_id) for node_id in self._actors]))
 
     def _run_queues(self, queues: dict[int, list[Message]], timeout: float | None) -> Iterator[Message]:
         store: dict[int, Any] = {}
@@ -151,9 +155,10 @@ class RayGrid(SimulationGrid):
         for node_id, messages in waiting.items():
             send(node_id, messages.pop(0))
         while flights:
-            done, _ = ray.wait(list(flights), num_returns=1, timeout=_POLL_SECONDS)
-            finished = [(future, flights.pop(future)) for future in done]
+            ray.wait(list(flights), num_returns=1, timeout=_POLL_SECONDS)
             now = time.monotonic()
+            done, _ = ray.wait(list(flights), num_returns=len(flights), timeout=0)  # all: none of these is late
+            finished = [(future, flights.pop(future)) for future in done]
             late = [future for future, flight in flights.items() if flight.deadline and now > flight.deadline]
             for future in late:
                 finished.append((None, flights.pop(future)))
@@ -178,7 +183,7 @@ class RayGrid(SimulationGrid):
                 store[id(record)] = (ray.put(record), record)  # the record is kept, so that its id stays its own
             references.append(store[id(record)][0])
         rest = RecordDict({name: record for name, record in content.items() if name not in names})
-        bare = Message(rest, metadata=message.metadata)
+        bare = with_metadata(rest, message.metadata)
         return self._actors[node_id].handle.remote(bare, names, *references)
 
     def _reply(self, future: Any, flight: _Flight, timeout: float | None) -> Message | None:
@@ -210,7 +215,7 @@ class RayGrid(SimulationGrid):
         deadline = time.monotonic() + _RESTART_SECONDS
         while time.monotonic() < deadline:
             try:
-                ray.get(self._actors[node_id].ready.remote(), timeout=_RESTART_SECONDS)
+                ray.get(self._set_up(node_id), timeout=_RESTART_SECONDS)
                 return
             except RayError:
                 time.sleep(_POLL_SECONDS)
@@ -221,7 +226,7 @@ class RayGrid(SimulationGrid):
         if self._owns_ray and ray.is_initialized():
             ray.shutdown()
             return
-        for actor in getattr(self, "_actors", {}).values():
+        for actor in self._actors.values():
             with contextlib.suppress(Exception):
                 ray.kill(actor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -16,9 +17,9 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedDP.accounting import FullParticipation, Gaussian, Poisson
 from fedDP.budget import BudgetExceeded, Grant, IsoWeek, Ledger
-from fedDP.errors import FedDPError, InvalidValueError
+from fedDP.errors import FedDPError, InvalidValueError, ModelError
 from fedDP.privacy.keys import RootKey
-from fedDP.privacy.limits import check_headroom
+from fedDP.privacy.limits import COUNT, check_headroom
 from fedDP.privacy.sampling import poisson_sample
 from fedDP.strategies.dispatch import Dispatch
 from fedDP.strategies.enrolment import Enrolment, enrol
@@ -71,14 +72,15 @@ class ClientLevelDP(Strategy):
         sampling: ``Poisson(rate)`` or ``FullParticipation()``.
         ledger: where releases are charged; None only without noise.
         training: what clients do.
-        root_key: the run's key; from the operating system by default.
+        root_key: the run's key; from the operating system by default. Strategies that share an unseeded one draw
+            different cohorts and noise all the same.
         run_id: names the run in the ledger.
         block_size: clients trained together on a node.
         min_enrolled: fewer clients than this are refused at the start.
 
     Raises:
         UnsupportedError: for an inner strategy that cannot be driven with one privatised mean.
-        InvalidValueError: for noise without a ledger, or a ledger without noise.
+        InvalidValueError: for noise without a ledger, a ledger without noise, or a number outside its range.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class ClientLevelDP(Strategy):
         min_enrolled: int = 1,
     ) -> None:
         noise.require_ledger(has_ledger=ledger is not None)
+        if type(sampling) not in (Poisson, FullParticipation):
+            raise InvalidValueError("sampling", sampling, "Poisson(rate) or FullParticipation()")
         self.stopped: BudgetExceeded | None = None
         self._inner = InnerStrategy(inner if inner is not None else FedAvg())
         self._clipping = clipping
@@ -103,10 +107,10 @@ class ClientLevelDP(Strategy):
         self._sampling = sampling
         self._ledger = ledger
         self._training = training or LocalTraining()
-        self._root = root_key or RootKey.create()
+        self._root = _own_root(root_key or RootKey.create())
         self._run_id = run_id
-        self._block_size = block_size
-        self._min_enrolled = min_enrolled
+        self._block_size = int(COUNT.check("block_size", block_size))
+        self._min_enrolled = int(COUNT.check("min_enrolled", min_enrolled))
         self._enrolment: Enrolment | None = None
         self._layout: ParameterLayout | None = None
         self._arrays: Arrays = {}
@@ -153,12 +157,13 @@ class ClientLevelDP(Strategy):
         """
         if self._enrolment is None:
             self.enrol(grid)
+        self._dispatch = None
         self._grant = self._authorise(server_round)
         self._arrays = from_array_record(arrays)
         self._layout = ParameterLayout.of_arrays(self._arrays)
         inner_config = self._inner.configure(server_round, self._arrays)
         attempt = self._grant.attempt
-        cohort = self._sample(self._root.derive("sampling", server_round, attempt))
+        cohort = self._sample(self._root.for_round("sampling", server_round, attempt))
         self._dispatch = Dispatch(
             self.enrolment,
             cohort,
@@ -166,7 +171,7 @@ class ClientLevelDP(Strategy):
             block_size=self._block_size,
             clip_norm=self._grant.clip_norm,
             config=_with_proximal_term(self._training, inner_config),
-            key=self._root.derive("training", server_round, attempt),
+            key=self._root.for_round("training", server_round, attempt),
             arrays=arrays,
             size=self._layout.size,
         )
@@ -180,6 +185,8 @@ class ClientLevelDP(Strategy):
         Raises:
             GrantError: on a second call for one grant.
         """
+        if self._grant is not None and self._grant.round == server_round and self._grant.used:
+            self._grant.use()  # raises
         if self._grant is None or self._dispatch is None or self._layout is None or self._grant.round != server_round:
             raise FedDPError(f"Round {server_round} was not configured: nothing was charged, so nothing is released.")
         for reply in replies:
@@ -234,7 +241,8 @@ class ClientLevelDP(Strategy):
             train_config, evaluate_config: unused; what clients do is `training`.
             evaluate_fn: called with the round and the released model; what it returns must be public.
             start_round: the first round; above 1 when a run goes on.
-            inner_state: `RoundResult.inner_state` of the round before, when a run goes on.
+            inner_state: `RoundResult.inner_state` of the round before, when a run goes on. A run from round 1 without
+                it starts with a fresh inner strategy.
             checkpoint: called with every released round before the ledger's mark, so that a crash in between finds a
                 model for every marked release.
             on_round: called after the mark.
@@ -243,15 +251,17 @@ class ClientLevelDP(Strategy):
             Flower's result. After a refusal it holds the last released model, and `stopped` says why.
 
         Raises:
-            DataError, UnsupportedError, InvalidValueError: before anything is charged.
+            DataError, ModelError, UnsupportedError, InvalidValueError: before anything is charged.
         """
         self.stopped = None
         if self._enrolment is None:
             self.enrol(grid)
         arrays = from_array_record(initial_arrays)
-        ParameterLayout.of_arrays(arrays)
+        _check_precision(arrays)
         if inner_state is not None:
             self._inner.restore(inner_state)
+        elif start_round == 1:
+            self._inner.reset()
         self._inner.probe(arrays)
         record = to_array_record(arrays)
         result = Result(arrays=record)
@@ -331,6 +341,26 @@ class ClientLevelDP(Strategy):
         if isinstance(sampling, FullParticipation):
             return np.arange(self.enrolment.num_clients, dtype=np.int64)
         raise InvalidValueError("sampling", sampling, "Poisson(rate) or FullParticipation()")
+
+
+def _own_root(root: RootKey) -> RootKey:
+    """A key of this strategy alone: the difference of two releases with one noise would cancel it.
+
+    Only seeded runs are meant to repeat.
+    """
+    if root.rng == "seeded":
+        return root
+    return RootKey(root.derive("strategy", secrets.token_hex(32)), root.rng)
+
+
+def _check_precision(arrays: Arrays) -> None:
+    ParameterLayout.of_arrays(arrays)
+    for name, value in arrays.items():
+        if value.dtype.itemsize < 4:
+            raise ModelError(
+                f"Parameter {name!r} is {value.dtype}: released updates would be rounded away. "
+                "Keep the global model in float32."
+            )
 
 
 def _with_proximal_term(training: LocalTraining, inner_config: ConfigRecord) -> LocalTraining:

@@ -24,7 +24,8 @@ class Dispatch:
 
     A node that fails, hangs or sends nonsense is not allowed to take its clients along: its blocks are ordered again
     one by one, from another node where one serves the site, and a block that fails again client by client. A client
-    that fails alone counts as zero. A late reply to an order that was given again is dropped, so nobody counts twice.
+    that fails alone, and not for the first time, counts as zero. A late reply to an order that was given again is
+    dropped, so nobody counts twice.
 
     Args:
         enrolment: who is served where.
@@ -57,6 +58,7 @@ class Dispatch:
         self._total = np.zeros(size, dtype=np.int64)
         self._open: dict[str, tuple[int, list[BlockPlan]]] = {}
         self._reasons: dict[str, str] = {}
+        self._given_again: set[str] = set()
         self._count = 0
         shares = enrolment.blocks(cohort, batch_size=config.batch_size, block_size=block_size)
         for node_id, blocks in sorted(shares.items()):
@@ -110,6 +112,8 @@ class Dispatch:
                 parts = [[plan] for plan in blocks]
             elif len(blocks[0].clients) > 1:
                 parts = [[blocks[0].alone(client)] for client in blocks[0].clients]
+            elif order_id not in self._given_again:
+                parts = [blocks]  # a lone client may have failed because of its node
             else:
                 plan = blocks[0]
                 log.error(
@@ -128,16 +132,18 @@ class Dispatch:
                 "blocks are" if len(blocks) > 1 else "clients are",
             )
             for place, part in enumerate(parts):
-                self._add(self._another(part[0].site, node_id, place), part)
+                self._given_again.add(self._add(self._another(part[0].site, node_id, place), part))
         return self.messages()
 
     def total(self) -> npt.NDArray[np.int64]:
         """The sum of everything that was returned, in grid steps. Private: it carries no noise."""
         return self._total
 
-    def _add(self, node_id: int, blocks: Sequence[BlockPlan]) -> None:
+    def _add(self, node_id: int, blocks: Sequence[BlockPlan]) -> str:
         self._count += 1
-        self._open[f"{self._round}.{self._count}"] = (node_id, list(blocks))
+        order_id = f"{self._round}.{self._count}"
+        self._open[order_id] = (node_id, list(blocks))
+        return order_id
 
     def _another(self, site: str, node_id: int, place: int) -> int:
         others = [other for other in self._enrolment.serving(site) if other != node_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,14 +57,14 @@ class Enrolment:
             node_id = reply.metadata.src_node_id
             if reply.has_error():
                 raise DataError(f"Node {node_id} could not describe its data: {reply.error.reason}")
-            description = reply.content.config_records["sites"]
-            for site, packed in zip(description["names"], description["records"], strict=True):  # type: ignore[arg-type]
+            description: dict[str, Any] = dict(reply.content.config_records["sites"])
+            for site, packed in zip(description["names"], description["records"], strict=True):
                 counts = np.frombuffer(packed, dtype="<i8").astype(np.int64)
                 if site in records and not np.array_equal(records[site], counts):
                     raise DataError(f"Two nodes describe site {site!r} differently; give every site its own name.")
                 records[site] = counts
                 nodes.setdefault(site, []).append(node_id)
-                shapes.setdefault((description["num-features"], description["num-classes"]), site)  # type: ignore[arg-type]
+                shapes.setdefault((description["num-features"], description["num-classes"]), site)
         if len(shapes) > 1:
             (first, one), (second, other) = list(shapes.items())[:2]
             raise DataError(

@@ -88,21 +88,27 @@ class InnerStrategy:
         for cls in type(strategy).__mro__:
             if reason := _REFUSED.get(cls.__name__):
                 raise UnsupportedError(f"The inner strategy {type(strategy).__name__} is refused: {reason}.")
-        self._strategy = copy.deepcopy(strategy)
+        self._fresh = copy.deepcopy(strategy)
         self.name = type(strategy).__name__
-        if hasattr(self._strategy, "fraction_train"):
-            self._strategy.fraction_train = 0.0  # it captures its state and builds no message
+        if hasattr(self._fresh, "fraction_train"):
+            self._fresh.fraction_train = 0.0  # it captures its state and builds no message
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets the momenta of earlier rounds."""
+        self._strategy = copy.deepcopy(self._fresh)
 
     def probe(self, arrays: Arrays) -> None:
         """Tries one synthetic round on a copy, before anything is charged.
 
         Raises:
-            UnsupportedError: when no arrays come back, or others than the model's.
+            UnsupportedError: when no arrays come back, or others than the model's, or its state cannot be saved.
         """
         trial = copy.deepcopy(self)
         try:
             trial.configure(1, arrays)
             trial.step(1, arrays, {name: np.zeros_like(value) for name, value in arrays.items()})
+            trial.restore(trial.state())
         except (ModelError, UnsupportedError) as error:
             raise UnsupportedError(f"The inner strategy {self.name} cannot be used: {error}") from error
         except Exception as error:
@@ -152,8 +158,15 @@ class InnerStrategy:
         return {name: result[name].astype(value.dtype) for name, value in arrays.items()}
 
     def state(self) -> bytes:
-        """The strategy with its momenta, for a checkpoint."""
-        return pickle.dumps(self._strategy)
+        """The strategy with its momenta, for a checkpoint.
+
+        Raises:
+            UnsupportedError: when it holds what cannot be pickled, such as a lambda.
+        """
+        try:
+            return pickle.dumps(self._strategy)
+        except Exception as error:  # pickle raises what it likes
+            raise UnsupportedError(f"its state cannot be saved for a checkpoint ({error})") from error
 
     def restore(self, state: bytes) -> None:
         """The inverse of `state`. Only for bytes from a checkpoint of one's own: unpickling runs code."""

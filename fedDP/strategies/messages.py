@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,12 @@ def make_message(content: RecordDict, *, node_id: int, message_type: str, group_
         ttl=_TTL_SECONDS,
         message_type=message_type,
     )
-    return Message(content, metadata=metadata)
+    return with_metadata(content, metadata)
+
+
+def with_metadata(content: RecordDict, metadata: Metadata) -> Message:
+    """A message with the metadata of another; the constructor's stubs do not show the argument."""
+    return Message(content, metadata=metadata)  # type: ignore[call-overload, no-any-return]
 
 
 def assign_message_id(message: Message) -> str:
@@ -96,26 +102,20 @@ def pack_order(order: RoundOrder, model: ArrayRecord) -> RecordDict:
 
 def unpack_order(content: RecordDict) -> tuple[RoundOrder, dict[str, npt.NDArray[np.floating]]]:
     """The inverse of `pack_order`: the order and the global model."""
-    order, training = content.config_records["order"], content.config_records["training"]
-    blocks = [
-        BlockPlan(site, BlockShape(steps, batch), tuple(np.frombuffer(clients, dtype="<i8").tolist()))
-        for site, steps, batch, clients in zip(
-            order["sites"],
-            order["steps"],
-            order["batches"],
-            order["clients"],
-            strict=True,  # type: ignore[arg-type]
-        )
-    ]
-    config = LocalTraining(**{name.replace("-", "_"): value for name, value in training.items()})  # type: ignore[arg-type]
+    order: dict[str, Any] = dict(content.config_records["order"])
+    training: dict[str, Any] = dict(content.config_records["training"])
+    columns = (order["sites"], order["steps"], order["batches"], order["clients"])
     return (
         RoundOrder(
-            round=order["round"],  # type: ignore[arg-type]
-            blocks=blocks,
-            block_size=order["block-size"],  # type: ignore[arg-type]
-            clip_norm=order["clip-norm"],  # type: ignore[arg-type]
-            config=config,
-            key=order["key"],  # type: ignore[arg-type]
+            round=order["round"],
+            blocks=[
+                BlockPlan(site, BlockShape(steps, batch), tuple(np.frombuffer(clients, dtype="<i8").tolist()))
+                for site, steps, batch, clients in zip(*columns, strict=True)
+            ],
+            block_size=order["block-size"],
+            clip_norm=order["clip-norm"],
+            config=LocalTraining(**{name.replace("-", "_"): value for name, value in training.items()}),
+            key=order["key"],
         ),
         from_array_record(content.array_records["model"]),
     )

@@ -17,7 +17,8 @@ def privatise(total: npt.NDArray[np.int64], grant: Grant, root: RootKey) -> npt.
     Guarantees:
         1. The noise's standard deviation on the result is ``z * w_max * C / D`` in every coordinate, with all four
            numbers from the grant.
-        2. A grant adds noise once; its key is derived from (purpose, round, attempt) and never used again.
+        2. A grant adds noise once; its key is derived from (purpose, round, attempt) and, unless the run is seeded,
+           never used again.
         3. The noise depends on neither the cohort nor on how many nodes replied.
 
     Args:
@@ -33,8 +34,8 @@ def privatise(total: npt.NDArray[np.int64], grant: Grant, root: RootKey) -> npt.
     """
     grant.use()
     if grant.event is not None:
-        key = root.derive("noise", grant.purpose, grant.round, grant.attempt)
+        key = root.for_round(f"noise {grant.purpose}", grant.round, grant.attempt)
         total = total + gaussian_noise(
             total.size, noise_multiplier=grant.noise_multiplier, max_weight=grant.max_weight, key=key
         )
-    return total * (grid_step(grant.clip_norm) / grant.denominator)
+    return total.astype(np.float64) * (grid_step(grant.clip_norm) / grant.denominator)

@@ -65,12 +65,11 @@ def _probe(model: nn.Module, task: Task, *, num_features: int) -> None:
     """Trains two clients for one step on zeros, to find what torch.func cannot trace."""
     running: list[str] = []  # the layers that were entered and not left, the innermost last
     hooks: list[RemovableHandle] = []
-    for name, layer in model.named_modules():
-        hooks.append(
-            layer.register_forward_pre_hook(lambda _layer, _in, label=_label(name, layer): running.append(label))
-        )
-        hooks.append(layer.register_forward_hook(lambda _layer, _in, _out: running.pop() and None))
-    modes = {layer: layer.training for layer in model.modules()}
+    labels = {layer: _label(name, layer) for name, layer in model.named_modules()}
+    for layer in labels:
+        hooks.append(layer.register_forward_pre_hook(lambda entered, _: running.append(labels[entered])))
+        hooks.append(layer.register_forward_hook(lambda _left, _in, _out: running.pop() and None))
+    modes = {layer: layer.training for layer in labels}
     model.train()  # as the trainer does; a dropout that is off in evaluation must be found
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     records, clients = 2, 2

@@ -17,6 +17,8 @@ from fedDP.training.trainer import Block, LocalTraining, Trainer
 
 log = logging.getLogger("fedDP.node")
 
+_CLIP_ELEMENTS = 1 << 21
+
 
 class ClientRecords(Protocol):
     """Clients' records as flat arrays with offsets, so that a block is gathered in one indexing operation."""
@@ -132,9 +134,10 @@ def _train_block(
     if updates.shape != (order.block_size, size):
         raise ValueError(f"The trainer returned shape {updates.shape}; expected ({order.block_size}, {size}).")
     total = np.zeros(size, dtype=np.int64)
-    # One client at a time: a block's int64 copy would be the largest array of the process.
-    for update in updates[: len(plan.clients)]:
-        total += clip(update, order.clip_norm)
+    # A few clients at a time: a large model's block in float64 and int64 would outweigh everything else.
+    at_once = max(1, _CLIP_ELEMENTS // max(1, size))
+    for begin in range(0, len(plan.clients), at_once):
+        total += clip(updates[begin : min(begin + at_once, len(plan.clients))], order.clip_norm).sum(axis=0)
     return total
 
 

@@ -58,7 +58,7 @@ def build_model(name: str, *, num_features: int, num_outputs: int, options: Mapp
                 arguments.setdefault(key, value)
         # A fork keeps the caller's generators as they were.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # not the global function: it would seed every CUDA device too
             model = factory(**arguments)
     except ModelError:
         raise

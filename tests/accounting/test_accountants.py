@@ -188,3 +188,12 @@ def test_peer_library_is_never_undercut() -> None:
     accountant.compose(peer.PoissonSampledDpEvent(0.02, peer.GaussianDpEvent(1.1)), 200)
     ours = epsilon([Gaussian(1.1, sampling=Poisson(0.02), count=200)], 1e-6)
     assert ours == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)
+
+
+def test_many_sampled_rounds_in_any_order_cost_the_same_to_the_last_bit() -> None:
+    rng = np.random.default_rng(1)
+    events = [
+        Gaussian(float(rng.uniform(0.5, 3.0)), sampling=Poisson(float(rng.uniform(0.001, 0.1)))) for _ in range(30)
+    ]
+    orders = [[events[index] for index in rng.permutation(len(events))] for _ in range(20)]
+    assert len({epsilon(order, 1e-5) for order in orders}) == 1

@@ -112,3 +112,10 @@ def test_delta_outside_its_range_is_refused(delta: float) -> None:
         gdp_epsilon(1.0, delta)
     with pytest.raises(InvalidValueError, match="delta="):
         gdp_squared_budget(1.0, delta)
+
+
+@pytest.mark.parametrize("mu", [0.03263693899040558, 0.04665054737419907, 0.053679378440220755])
+def test_a_root_that_rounds_to_zero_still_gives_a_number(mu: float) -> None:
+    total_variation = gdp_delta(mu, 0.0) / (1.0 - 1e-12)
+    values = [gdp_epsilon(mu, total_variation * (1.0 - k * 2.0**-53)) for k in range(40)]
+    assert all(0.0 <= value < 1e-10 for value in values)

@@ -110,6 +110,7 @@ def test_conversion_limits() -> None:
     assert rdp_delta(everything, 1e6) == 1.0
     assert rdp_epsilon(np.full(len(ORDERS), 0.99e-10), 1e-5) == 0.0  # Bretagnolle-Huber
     assert rdp_epsilon(np.full(len(ORDERS), 1e-3), 0.9) == 0.0
+    assert rdp_epsilon(np.full(len(ORDERS), 1e-3), 0.01) == 0.0  # the formula alone would be negative
 
 
 def test_half_infinite_costs_still_use_the_finite_orders() -> None:

@@ -43,12 +43,15 @@ def test_the_standard_deviation_is_the_claimed_one(noise_multiplier: float, max_
     assert has_unit_variance(draw(noise_multiplier, "std", max_weight=max_weight)[GROUPS[group]])
 
 
-@pytest.mark.parametrize("wrong", [0.7, 1 / 1.5, 1.5, 0.95, 1.05])
+@pytest.mark.parametrize("wrong", [0.7, 1 / 1.5, 1.5])
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_same_test_rejects_noise_of_another_scale(wrong: float, group: str) -> None:
-    if abs(wrong - 1.0) < 0.1 and group != "all":
-        pytest.skip("a part of the coordinates cannot tell five per cent")
     assert not has_unit_variance(wrong * draw(1.0, "std")[GROUPS[group]])
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.05])
+def test_ten_thousand_coordinates_tell_five_per_cent(wrong: float) -> None:
+    assert not has_unit_variance(wrong * draw(1.0, "std"))
 
 
 def test_the_released_sum_of_clipped_clients_carries_the_claimed_noise() -> None:
@@ -75,7 +78,7 @@ def test_the_normality_test_rejects_other_shapes() -> None:
 
 def test_rounds_purposes_and_attempts_draw_independent_noise() -> None:
     draws = [draw(1.0, purpose, round, attempt) for purpose in "ab" for round in (1, 2) for attempt in (1, 2)]
-    correlations = np.corrcoef(draws)[np.triu_indices(len(draws), 1)]
+    correlations = np.asarray(np.corrcoef(draws))[np.triu_indices(len(draws), 1)]
     assert np.abs(correlations).max() < 5 / math.sqrt(SIZE)
 
 
