@@ -102,7 +102,6 @@ def fed_dp_rounds(num_rounds: int) -> list[float]:
             ledger=ledger,
             training=local_training(scenario),
             root_key=RootKey.create(seed=0),
-            block_size=scenario.client.block_size,
         )
         strategy.start(
             grid,

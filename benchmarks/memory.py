@@ -22,7 +22,7 @@ import torch
 from fedDP.accounting import Gaussian, Poisson
 from fedDP.budget import Budget, Ledger
 from fedDP.privacy.keys import RootKey
-from fedDP.scenario.build import build_model_and_task, local_training
+from fedDP.scenario.build import block_size, build_model_and_task, local_training
 from fedDP.scenario.federated_data import FederatedData, group_by_client
 from fedDP.scenario.node import Node, make_client_app
 from fedDP.scenario.schema import ClientSpec, DataSpec, ModelSpec, PrivacySpec, Scenario
@@ -99,7 +99,7 @@ def measure(num_clients: int, rate: float) -> dict[str, Any]:
             ledger=ledger,
             training=local_training(scenario),
             root_key=RootKey.create(seed=0),
-            block_size=scenario.client.block_size,
+            block_size=block_size(scenario, num_parameters=sum(value.size for value in arrays.values())),
         )
         before = [peak_mb(pid) for pid in grid.worker_pids()]
         began = time.perf_counter()

@@ -162,7 +162,22 @@ def _budget_page(ledger: Any) -> dict[str, Any]:
 def _load(options: argparse.Namespace) -> Scenario:
     from fedDP.scenario.load import load_scenario, parse_override
 
-    return load_scenario(options.scenario, dict(parse_override(text) for text in options.overrides))
+    overrides: dict[str, object] = {}
+    faults: list[str] = []
+    for text in options.overrides:
+        try:
+            name, value = parse_override(text)
+        except ScenarioError as error:
+            faults += error.faults
+        else:
+            overrides[name] = value
+    try:
+        scenario = load_scenario(options.scenario, overrides)
+    except ScenarioError as error:
+        faults += error.faults
+    if faults:
+        raise ScenarioError(options.scenario, faults)
+    return scenario
 
 
 if __name__ == "__main__":

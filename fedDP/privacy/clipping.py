@@ -14,7 +14,7 @@ from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import CLIP_NORM, GRID_BITS, MAX_WEIGHT
 
 _MARGIN = 1.0 - 2.0**-24  # covers the rounding of the norm itself
-_CHUNK_ELEMENTS = 1 << 21  # rows are worked on in chunks of 16 MiB, so that memory stays flat
+_CHUNK_ELEMENTS = 1 << 16  # rows are worked on in chunks of half a megabyte, which stay in the cache
 
 
 def grid_step(clip_norm: float) -> float:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+_LINE_WIDTH = 110
+
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
-    """Rows as aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    """Rows as aligned columns; a last cell that is too long for the line goes on below itself."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        lead = indent + "".join(cell.ljust(width) + "  " for cell, width in zip(row, widths, strict=False))
+        parts = textwrap.wrap(row[-1], max(40, _LINE_WIDTH - len(lead))) or [""]
+        lines += [(lead + parts[0]).rstrip(), *(" " * len(lead) + part for part in parts[1:])]
+    return "\n".join(lines)
 
 
 def number(value: Any) -> str:
@@ -68,7 +74,10 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 def warnings_text(warnings: Sequence[Mapping[str, str]]) -> str:
     """Warnings, one a line."""
-    return "".join(f"\n  ! {warning['code']}: {warning['text']}" for warning in warnings)
+    return "".join(
+        "\n" + textwrap.fill(f"  ! {warning['code']}: {warning['text']}", _LINE_WIDTH, subsequent_indent="    ")
+        for warning in warnings
+    )
 
 
 def summary_text(summary: Mapping[str, Any], directory: Path) -> str:
@@ -82,9 +91,9 @@ def summary_text(summary: Mapping[str, Any], directory: Path) -> str:
         compared = f", {number(baseline['metrics'][name]['value'])} without privacy" if baseline else ""
         rows.append((name, f"{number(metric['value'])}{compared} ({metric['status']}: exact, held-out, public data)"))
     else:
-        rows.append(("metrics", "none: the data is not declared public"))
+        rows.append(("metrics", "none: no held-out records of data that is declared public"))
     rows += [
-        (f"epsilon, {label}", _spent_of(by_window[window], summary["budget"]))
+        (f"epsilon, {label}", _spent_of(by_window[window]))
         for window, label in (("week", "worst week"), ("year", "year"), ("lifetime", "lifetime"))
         if window in by_window
     ]
@@ -126,6 +135,7 @@ class Terminal:
         self._stream = stream or sys.stdout
         self._quiet = quiet
         self._rounds = rounds
+        self._terms = ""
         self.directory: Path | None = None
 
     def planned(self, plan: Any, directory: Path) -> None:
@@ -135,11 +145,15 @@ class Terminal:
         self._rounds = page["rounds"]["requested"]
         self._print(plan_text(page))
         self._print(f"  run directory  {directory}\n")
+        self._terms = (
+            f"Every epsilon is for each {page['unit']} as a client ({page['neighboring_relation']}), at delta "
+            f"{page['delta']:g}, {page['sampling']['kind']} sampling, accountant {page['accountant']}."
+        )
 
     def started(self, first_round: int, nodes: int) -> None:
         """Says where training starts."""
         begun = "Training" if first_round == 1 else f"Going on with round {first_round}"
-        self._print(f"{begun} on {nodes} node{'s' if nodes != 1 else ''}.")
+        self._print(f"{begun} on {nodes} node{'s' if nodes != 1 else ''}. {self._terms}")
 
     def round_finished(self, row: dict[str, Any], seconds: float) -> None:
         """A line a round."""
@@ -190,12 +204,12 @@ def _spent(row: Mapping[str, Any], window: str) -> str:
     return f"  {row[window]} epsilon {number(row['epsilon'][window])}{used}"
 
 
-def _spent_of(statement: Mapping[str, Any], budget: Mapping[str, Any]) -> str:
-    allowance = budget[statement["window"]]
+def _spent_of(statement: Mapping[str, Any]) -> str:
     fraction = statement.get("spent_fraction")
-    of = f" of {number(allowance)}" if isinstance(allowance, float) else ""
     used = "" if fraction is None else f", {fraction:.1%} of the allowance used"
-    return f"{number(statement['epsilon'])}{of} ({statement['key']}{used})"
+    return (
+        f"{number(statement['epsilon'])} ({statement['key']}; certified {number(statement['epsilon_certified'])}{used})"
+    )
 
 
 def _stopped(rounds: Mapping[str, Any]) -> str:

@@ -13,6 +13,9 @@ from fedDP.training.models import build_model
 from fedDP.training.task import BinaryTask, MulticlassTask, Task
 from fedDP.training.trainer import LocalTraining
 
+_LARGE_MODEL = 200_000
+"""Parameters beyond which a block of 64 clients leaves the caches anyway and only takes memory."""
+
 
 def build_model_and_task(scenario: Scenario, *, num_features: int, num_classes: int) -> tuple[nn.Module, Task]:
     """The model with its public initial values, the same on the server and on every node.
@@ -44,6 +47,13 @@ def local_training(scenario: Scenario) -> LocalTraining:
         weight_decay=client.weight_decay,
         proximal_mu=client.proximal_mu,
     )
+
+
+def block_size(scenario: Scenario, *, num_parameters: int) -> int:
+    """K: the scenario's, or one chosen from the model's size alone, so that it is the same on every machine."""
+    if scenario.client.block_size is not None:
+        return scenario.client.block_size
+    return 64 if num_parameters <= _LARGE_MODEL else 32
 
 
 def server_optimizer(scenario: Scenario) -> flower.Strategy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from fedDP.budget import BudgetExceeded, Ledger, SimulatedClock
 from fedDP.budget.policy import WINDOW_NAMES
 from fedDP.errors import LedgerError
 from fedDP.privacy.keys import RngKind, RootKey
-from fedDP.scenario.build import build_model_and_task, local_training, server_optimizer
+from fedDP.scenario.build import block_size, build_model_and_task, local_training, server_optimizer
 from fedDP.scenario.federated_data import FederatedData
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
 from fedDP.scenario.run_directory import Checkpoint, RunDirectory
@@ -28,7 +30,7 @@ from fedDP.strategies.messages import from_array_record, to_array_record
 from fedDP.strategies.parts import FlatClipping, GaussianNoise
 from fedDP.training.checks import check_model
 from fedDP.training.metrics import evaluate
-from fedDP.training.parameters import Arrays, trainable_arrays
+from fedDP.training.parameters import Arrays, ParameterLayout, trainable_arrays
 
 Metrics = dict[str, dict[str, Any]]
 """``{name: {"value", "status"}}``; the status is "simulation" for exact numbers about public data."""
@@ -90,7 +92,8 @@ def conduct(
     run_id = checkpoint.run_id if checkpoint else f"{scenario.scenario.name}-{secrets.token_hex(6)}"
     start_round = checkpoint.round + 1 if checkpoint else 1
     ledger, scope = open_ledger(plan, directory, rng=root.rng, start_round=start_round)
-    strategy = make_strategy(plan, ledger, root, run_id)
+    num_parameters = ParameterLayout.of_arrays(trainable_arrays(model)).size
+    strategy = make_strategy(plan, ledger, root, run_id, num_parameters)
     strategy.enrol(grid, enrolment)
     arrays = checkpoint.arrays if checkpoint else trainable_arrays(model)
     rows = list(checkpoint.rounds) if checkpoint else []
@@ -161,7 +164,9 @@ def conduct(
     )
 
 
-def make_strategy(plan: PrivacyPlan, ledger: Ledger | None, root: RootKey, run_id: str) -> ClientLevelDP:
+def make_strategy(
+    plan: PrivacyPlan, ledger: Ledger | None, root: RootKey, run_id: str, num_parameters: int
+) -> ClientLevelDP:
     """The strategy of a resolved scenario."""
     scenario = plan.scenario
     return ClientLevelDP(
@@ -173,7 +178,7 @@ def make_strategy(plan: PrivacyPlan, ledger: Ledger | None, root: RootKey, run_i
         training=local_training(scenario),
         root_key=root,
         run_id=run_id,
-        block_size=scenario.client.block_size,
+        block_size=block_size(scenario, num_parameters=num_parameters),
         min_enrolled=scenario.server.min_enrolled,
     )
 
@@ -203,19 +208,13 @@ def open_ledger(
     scenario = plan.scenario
     if plan.budget is None:
         return None, "no ledger"
-    url, scope = f"sqlite:///{directory.ledger_path.resolve()}", "this run only"
+    url, scope = _file_url(directory.ledger_path), "this run only"
     population = scenario.data.population_id
     simulation = rng == "seeded"
     if scenario.data.path is not None and not simulation:
-        beside = population_ledger(scenario)
-        url, scope = f"sqlite:///{beside}", f"all runs charged to population {population!r} in {beside.name}"
-        if scenario.budget.ledger is not None and scenario.budget.ledger != url:
-            if beside.exists():
-                raise LedgerError(
-                    f"Population {population!r} has a ledger already, {beside}; a second one, "
-                    f"budget.ledger={scenario.budget.ledger!r}, would hide half of what is spent. Remove the key."
-                )
-            url, scope = scenario.budget.ledger, f"all runs charged to {scenario.budget.ledger}"
+        url = _population_url(scenario)
+        where = url.rpartition("/")[2] if scenario.budget.ledger is None else url
+        scope = f"all runs charged to population {population!r} in {where}"
     elif scenario.budget.ledger is not None:
         url, scope = scenario.budget.ledger, f"all runs charged to {scenario.budget.ledger}"
     clock = make_clock(scenario)
@@ -238,8 +237,42 @@ def open_ledger(
 def population_ledger(scenario: Scenario) -> Path:
     """Where the ledger of a user's own data lives: beside it, one for a population and unit."""
     assert scenario.data.path is not None
-    path = Path(scenario.data.path)
-    return path.with_name(f"{scenario.data.population_id}.{scenario.scenario.unit}.ledger.db").resolve()
+    name = f"{scenario.data.population_id}.{scenario.scenario.unit}.ledger.db"
+    # Beside the data itself, not beside a link to it. Names may hold what file names and URLs cannot; two names that
+    # become one file are two populations all the same, and the ledger refuses the second.
+    return Path(scenario.data.path).resolve().with_name(re.sub("[%/?]", "_", name))
+
+
+def _population_url(scenario: Scenario) -> str:
+    """The one ledger of a user's own data; a note beside the data says so where it lives elsewhere."""
+    beside = population_ledger(scenario)
+    note = beside.with_suffix(".url")
+    url = _file_url(beside)
+    wanted = scenario.budget.ledger or url
+    if wanted.startswith("sqlite:///"):
+        wanted = _file_url(Path(wanted.removeprefix("sqlite:///")))
+    elif "://" not in wanted:
+        wanted = _file_url(Path(wanted))
+    known = note.read_text(encoding="utf-8").strip() if note.exists() else url if beside.exists() else wanted
+    if wanted != known:
+        raise LedgerError(
+            f"Population {scenario.data.population_id!r} has a ledger already, {known}; a second one, {wanted}, would "
+            "hide half of what is spent. Use the first."
+        )
+    if wanted != url and not note.exists():
+        try:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(wanted + "\n", encoding="utf-8")
+        except OSError as error:
+            raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
+    return wanted
+
+
+def _file_url(path: Path) -> str:
+    absolute = os.path.abspath(path)
+    if set(absolute) & set("%?"):
+        raise LedgerError(f"{absolute}: the path of a ledger cannot hold '%' or '?'. Choose another folder.")
+    return f"sqlite:///{absolute}"
 
 
 def round_row(plan: PrivacyPlan, ledger: Ledger | None, result: RoundResult) -> dict[str, Any]:

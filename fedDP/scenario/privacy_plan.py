@@ -18,6 +18,8 @@ from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import NOISE_MULTIPLIER, check_headroom
 from fedDP.scenario.schema import Scenario
 
+_LAST_YEAR = 9990  # calendars end in 9999, and a refusal looks two years ahead
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
@@ -194,8 +196,19 @@ def _budget(scenario: Scenario) -> Budget:
 
 def _weeks(scenario: Scenario) -> tuple[IsoWeek, ...]:
     if scenario.budget.clock == "simulated":
-        clock = make_clock(scenario)
-        return tuple(IsoWeek.of(clock.now(round)) for round in range(1, scenario.server.rounds + 1))
+        clock, rounds = make_clock(scenario), scenario.server.rounds
+        try:
+            ends = IsoWeek.of(clock.now(rounds)).year <= _LAST_YEAR
+        except OverflowError:
+            ends = False
+        if not ends:
+            raise InvalidValueError(
+                "server.rounds",
+                rounds,
+                f"rounds that end by the year {_LAST_YEAR}",
+                "Lower it, or raise server.rounds_per_week.",
+            )
+        return tuple(IsoWeek.of(clock.now(round)) for round in range(1, rounds + 1))
     return (IsoWeek.of(datetime.now(UTC)),) * scenario.server.rounds
 
 

@@ -9,11 +9,12 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from fedDP.errors import FedDPError
@@ -52,7 +53,10 @@ class RunDirectory:
 
     def __init__(self, path: Path, scenario: Scenario) -> None:
         self.path = path
-        self.private = path.with_name(path.name + ".private")
+        absolute = Path(os.path.abspath(path))  # "." has no name that the private folder could be called after
+        if not absolute.name:
+            raise FedDPError(f"{path} is the root of the file system and no run directory. Choose another --out.")
+        self.private = absolute.with_name(absolute.name + ".private")
         if self.summary_path.exists():
             raise FedDPError(f"{path} holds a finished run and is not written to again. Choose another --out.")
         if self.scenario_path.exists():
@@ -71,9 +75,11 @@ class RunDirectory:
 
     @classmethod
     def default_path(cls, scenario: Scenario) -> Path:
-        """``runs/<name>-<UTC time>`` below the working directory."""
+        """``runs/<name>-<UTC time>`` below the working directory; numbered where another run took that name."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        return Path("runs") / f"{scenario.scenario.name}-{stamp}"
+        first = Path("runs") / f"{scenario.scenario.name}-{stamp}"
+        names = chain([first], (first.with_name(f"{first.name}-{number}") for number in count(2)))
+        return next(path for path in names if not path.exists())
 
     @property
     def scenario_path(self) -> Path:
@@ -142,9 +148,7 @@ class RunDirectory:
             for trained, other in model.named_parameters():
                 if parameter is other and trained in arrays:
                     state[name] = torch.tensor(arrays[trained])
-        temporary = self.model_path.with_suffix(".tmp")
-        save_file(state, temporary)
-        temporary.replace(self.model_path)
+        _write_atomically(self.model_path, save(state))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes ``summary.json``, which finishes the directory."""
@@ -173,3 +177,9 @@ def _write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    # Without this a power cut could bring the old file back, and a ledger's mark would find no model for its release.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -129,7 +129,11 @@ class ClientSpec(Section):
     momentum: float = key(0.0, range=_DECAY, help="Momentum of the clients' sgd.")
     weight_decay: float = key(0.0, range=Range(low=0.0, high=1e3), help="L2 penalty on the weights.")
     proximal_mu: float = key(0.0, range=Range(low=0.0, high=1e6), help="FedProx: pull towards the global model.")
-    block_size: int = key(32, range=Range(low=1, high=4096, integer=True), help="Clients trained as one batch.")
+    block_size: int | None = key(
+        None,
+        range=Range(low=1, high=4096, integer=True),
+        help="Clients trained as one batch. Absent: 64, or 32 for a large model.",
+    )
     dp_sgd: None = key(None, later=True, help="Record-level privacy inside each client.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedDP.budget import Ledger, WindowStatus
+from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan
 
@@ -23,6 +24,13 @@ NOT_COVERED = (
     "a private initial model",
     "loss of whole machines, assumed independent of the data",
 )
+
+_CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
+    "week": ("year", "trailing", "lifetime"),
+    "year": ("year", "trailing", "lifetime"),
+    "trailing": ("lifetime",),
+    "lifetime": ("lifetime",),
+}
 
 
 def sampling_text(plan: PrivacyPlan) -> dict[str, Any]:
@@ -62,7 +70,8 @@ def statements(
         "trust_model": TRUST_MODEL,
         "adversary": ADVERSARY,
         "sampling": sampling_text(plan),
-        "accountant": plan.accountant,
+        # Of the spent epsilons, which are the ledger's: exact where nothing is sampled, whatever was asked for.
+        "accountant": "gdp" if plan.rate == 1.0 else "rdp",
         "delta": scenario.privacy.delta,
         "clock": scenario.budget.clock,
         "scope": scope,
@@ -82,11 +91,11 @@ def statements(
 
 
 def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
-    certified = status.allowance_epsilon
-    if certified is None and status.window == "lifetime":
-        # Without an allowance of its own, the lifetime of a ledger that has seen one year is bounded by that year's.
-        years = [other for other in ledger.windows() if other.window == "year"]
-        certified = years[0].allowance_epsilon if len(years) == 1 else None
+    # A window is also bounded by those that contain it: a week by its year, the one year of a ledger by its lifetime.
+    one_year = sum(other.window == "year" for other in ledger.windows()) == 1
+    containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
+    allowances = [value for name, value in ledger.certified_epsilon().items() if name in containing]
+    certified = min([value for value in (status.allowance_epsilon, *allowances) if value is not None], default=None)
     return {
         "window": status.window,
         "key": status.key,

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from fedDP.scenario.build import build_model_and_task
+from fedDP.scenario.build import block_size, build_model_and_task
 from fedDP.scenario.load_data import LoadedData, load_data
 from fedDP.scenario.privacy_plan import PrivacyPlan, plan_privacy
 from fedDP.scenario.schema import Scenario
@@ -208,24 +208,24 @@ def _budget_warnings(plan: PrivacyPlan) -> list[tuple[str, str]]:
 
 
 def _estimate(scenario: Scenario, data: LoadedData, plan: PrivacyPlan, num_parameters: int) -> tuple[float, float]:
-    client = scenario.client
+    client, block = scenario.client, block_size(scenario, num_parameters=num_parameters)
     counts = data.train.records_per_client
     shapes = [block_shape(int(count), client.batch_size) for count in set(counts.tolist()) if count]
     nodes = resolve_nodes(scenario)
     blocks = sum(
         max(
             1.0,
-            plan.rate * float(((counts > shape.records // 2) & (counts <= shape.records)).sum()) / client.block_size,
+            plan.rate * float(((counts > shape.records // 2) & (counts <= shape.records)).sum()) / block,
         )
         for shape in set(shapes)
     ) * max(1, len(data.train.sites) // 2)
     steps = max((shape.steps for shape in shapes), default=1) * client.epochs
-    multiplications = 6.0 * num_parameters * client.block_size * max((shape.batch for shape in shapes), default=1)
+    multiplications = 6.0 * num_parameters * block * max((shape.batch for shape in shapes), default=1)
     a_round = _ROUND_SECONDS + blocks * steps * (_STEP_SECONDS + multiplications * _MULTIPLICATION_SECONDS) / nodes
     start = _RAY_START_SECONDS if scenario.resources.engine == "ray" else _LOCAL_START_SECONDS
     runs = 2 if scenario.data.public and plan.noise_multiplier else 1
     seconds = start + runs * scenario.server.rounds * a_round
-    block_bytes = 4.0 * num_parameters * client.block_size * 6
+    block_bytes = 4.0 * num_parameters * block * 6
     return seconds, nodes * (_WORKER_BYTES + block_bytes) + data.train.features.nbytes
 
 

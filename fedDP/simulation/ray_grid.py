@@ -38,6 +38,7 @@ class _Worker:
     """The actor: runs the ClientApp of one node in a process of its own."""
 
     def __init__(self) -> None:
+        self._client_app: ClientApp | None = None
         self._records: list[logging.LogRecord] = []
         logger = logging.getLogger("fedDP.node")
         logger.handlers[:] = [_ListHandler(self._records)]
@@ -49,8 +50,15 @@ class _Worker:
         self._context = node_context(node_id, num_nodes)
         return os.getpid()
 
-    def handle(self, message: Message, names: list[str], *arrays: ArrayRecord) -> tuple[Message, list[tuple[int, str]]]:
-        """Runs a message whose array records come beside it; returns the reply and what was logged."""
+    def handle(
+        self, message: Message, names: list[str], *arrays: ArrayRecord
+    ) -> tuple[Message, list[tuple[int, str]]] | None:
+        """Runs a message whose array records come beside it; returns the reply and what was logged.
+
+        None says that Ray started this process in the place of one that died, and that it was not set up since.
+        """
+        if self._client_app is None:
+            return None
         self._records.clear()
         for name, record in zip(names, arrays, strict=True):
             message.content[name] = record
@@ -133,7 +141,8 @@ class RayGrid(SimulationGrid):
             ray.get(pending, timeout=_START_SECONDS)
         except RayError as error:
             raise FedDPError(
-                f"The {self._num_nodes} Ray workers did not start within {_START_SECONDS:g} s: {error}"
+                f"The {self._num_nodes} Ray workers did not start within {_START_SECONDS:g} s ({error}). "
+                "Is another run using the CPUs of this Ray cluster?"
             ) from error
 
     def _set_up(self, node_id: int) -> Any:
@@ -192,15 +201,18 @@ class RayGrid(SimulationGrid):
             self._restart(flight.node_id)
             return error_reply(flight.message, f"no reply within {timeout:g} s; its worker was ended")
         try:
-            reply, records = ray.get(future)
+            answer = ray.get(future)
         except RayActorError:
+            answer = None
+        except RayError as error:
+            return error_reply(flight.message, f"{type(error).__name__}: {error}")
+        if answer is None:
             log.warning("The worker of node %d died and is started again.", flight.node_id)
             self._wait_for(flight.node_id)
             if flight.tries < _TRIES:
                 return None
             return error_reply(flight.message, f"its worker died {flight.tries} times")
-        except RayError as error:
-            return error_reply(flight.message, f"{type(error).__name__}: {error}")
+        reply, records = answer
         for level, text in records:
             log.log(level, "%s", text)
         return reply  # type: ignore[no-any-return]

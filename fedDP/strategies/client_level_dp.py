@@ -40,7 +40,7 @@ class RoundResult:
     """A released round.
 
     Attributes:
-        grant: what was charged; None in a run without privacy.
+        grant: what was charged; in a run without a ledger it has ``seq=0`` and no noise.
         arrays: the new global model.
         inner_state: the inner strategy with its momenta, for a checkpoint.
         metrics: what `evaluate_fn` returned for the new model.
@@ -94,7 +94,7 @@ class ClientLevelDP(Strategy):
         training: LocalTraining | None = None,
         root_key: RootKey | None = None,
         run_id: str = "run",
-        block_size: int = 32,
+        block_size: int = 64,
         min_enrolled: int = 1,
     ) -> None:
         noise.require_ledger(has_ledger=ledger is not None)

@@ -57,14 +57,24 @@ class Enrolment:
             node_id = reply.metadata.src_node_id
             if reply.has_error():
                 raise DataError(f"Node {node_id} could not describe its data: {reply.error.reason}")
-            description: dict[str, Any] = dict(reply.content.config_records["sites"])
-            for site, packed in zip(description["names"], description["records"], strict=True):
-                counts = np.frombuffer(packed, dtype="<i8").astype(np.int64)
+            try:
+                description: dict[str, Any] = dict(reply.content.config_records["sites"])
+                described = [
+                    (site, np.frombuffer(packed, dtype="<i8").astype(np.int64))
+                    for site, packed in zip(description["names"], description["records"], strict=True)
+                ]
+                shape = (int(description["num-features"]), int(description["num-classes"]))
+            except (KeyError, ValueError, TypeError) as error:
+                raise DataError(
+                    f"Node {node_id} described its data in a form that cannot be read ({error!r}). "
+                    "Run the same fedDP version on every node."
+                ) from error
+            for site, counts in described:
                 if site in records and not np.array_equal(records[site], counts):
                     raise DataError(f"Two nodes describe site {site!r} differently; give every site its own name.")
                 records[site] = counts
                 nodes.setdefault(site, []).append(node_id)
-                shapes.setdefault((description["num-features"], description["num-classes"]), site)
+                shapes.setdefault(shape, site)
         if len(shapes) > 1:
             (first, one), (second, other) = list(shapes.items())[:2]
             raise DataError(

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedDP.ranges import Range
 from fedDP.training.blocks import BlockShape
 
 
@@ -21,6 +22,9 @@ class LocalTraining:
         batch_size: records a step.
         learning_rate, momentum, weight_decay: of SGD, as in `torch.optim.SGD`.
         proximal_mu: weight of FedProx's proximal term (Li et al. 2020, arXiv:1812.06127).
+
+    Raises:
+        InvalidValueError: for a number outside its range.
     """
 
     epochs: int = 1
@@ -29,6 +33,20 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     proximal_mu: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in _RANGES.items():
+            object.__setattr__(self, name, allowed.check(name, getattr(self, name)))
+
+
+_RANGES = {
+    "epochs": Range(low=1, high=1000, integer=True),
+    "batch_size": Range(low=1, high=100_000, integer=True),
+    "learning_rate": Range(low=0.0, high=1e6),
+    "momentum": Range(low=0.0, high=1.0, high_open=True),
+    "weight_decay": Range(low=0.0, high=1e3),
+    "proximal_mu": Range(low=0.0, high=1e6),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

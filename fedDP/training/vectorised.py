@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 
 from fedDP.privacy.keys import KEY_BYTES
 from fedDP.privacy.streams import KeyedStream
+from fedDP.training.gradients import BlockGradient
 from fedDP.training.parameters import ParameterLayout, trainable_arrays
 from fedDP.training.task import Task
 from fedDP.training.trainer import Block, LocalTraining
@@ -24,7 +25,7 @@ _LANES = 32
 class VectorisedTrainer:
     """Local SGD of K clients at once.
 
-    Every client holds its own copy of the parameters; `torch.func.vmap` maps the gradient over them. Padding has weight
+    Every client holds its own copy of the parameters (`fedDP.training.gradients`). Padding has weight
     zero and steps past a client's own records change nothing, so a client's result equals that of a plain loop over
     its own batches (up to the order of sums inside a batched product). Blocks are filled up to a multiple of 32
     clients, so a block size that is one wastes nothing. Bits are the same everywhere if torch runs on one thread.
@@ -43,7 +44,7 @@ class VectorisedTrainer:
         # A server's optimiser may hand out float64; a client trains in the model's own precision.
         self._dtypes = {name: value.dtype for name, value in model.named_parameters() if value.requires_grad}
         # Weights are 1/n for a batch of n records and 0 for padding: their sum is the batch's mean loss.
-        self._gradient = vmap(grad(self._loss), in_dims=(0, 0, 0, 0))
+        self._gradient = BlockGradient(self._loss)
 
     def _loss(self, parameters: dict[str, Tensor], features: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         outputs = functional_call(self._model, parameters, (features,))

@@ -47,7 +47,7 @@ def test_defaults() -> None:
     assert (scenario.scenario.name, scenario.scenario.unit, scenario.scenario.seed) == ("unnamed", "client", None)
     assert (scenario.data.public, scenario.data.max_records, scenario.data.test_fraction) == (False, 1000, 0.25)
     assert (scenario.model.name, scenario.model.hidden) == ("logistic", ())
-    assert (scenario.client.batch_size, scenario.client.block_size) == (16, 32)
+    assert (scenario.client.batch_size, scenario.client.block_size) == (16, None)
     assert (scenario.server.optimizer, scenario.server.rounds_per_week) == ("fedavg", None)
     assert (scenario.privacy.delta, scenario.privacy.noise_multiplier) == (1e-5, "auto")
     assert scenario.privacy.clipping.kind == "flat"
