@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -88,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 def _plan(options: argparse.Namespace) -> int:
     scenario = _load(options)
     from fedDP.reporting.terminal import plan_text
-    from fedDP.scenario.run_directory import strict_json
+    from fedDP.scenario.strict_json import strict_json
     from fedDP.simulation.plan import plan
 
     page = plan(scenario).to_dict()
@@ -99,7 +98,7 @@ def _plan(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     scenario = _load(options)
     from fedDP.reporting.terminal import Terminal, summary_text
-    from fedDP.scenario.run_directory import strict_json
+    from fedDP.scenario.strict_json import strict_json
     from fedDP.simulation.run import run
 
     # Ctrl-C also where a parent shell has told its background jobs to ignore it.
@@ -124,11 +123,12 @@ def _run(options: argparse.Namespace) -> int:
 def _budget_show(options: argparse.Namespace) -> int:
     from fedDP.budget import Ledger
     from fedDP.reporting.terminal import budget_text
+    from fedDP.scenario.strict_json import strict_json
 
     path = os.path.join(options.ledger, "ledger.db")
     ledger = Ledger.load(path if os.path.isdir(options.ledger) else options.ledger)
     page = _budget_page(ledger)
-    print(json.dumps(page, allow_nan=False) if options.json else budget_text(page))
+    print(strict_json(page) if options.json else budget_text(page))
     return OK
 
 

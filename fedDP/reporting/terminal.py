@@ -153,7 +153,7 @@ class Terminal:
     def started(self, first_round: int, nodes: int) -> None:
         """Says where training starts."""
         begun = "Training" if first_round == 1 else f"Going on with round {first_round}"
-        self._print(f"{begun} on {nodes} node{'s' if nodes != 1 else ''}. {self._terms}")
+        self._print(f"{begun} on {nodes} node{'s' if nodes != 1 else ''}. {self._terms}".rstrip())
 
     def round_finished(self, row: dict[str, Any], seconds: float) -> None:
         """A line a round."""

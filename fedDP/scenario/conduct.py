@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,32 @@ def open_ledger(
         clock=clock,
         simulation=simulation,
     )
+    if (charges := ledger.windows()[-1].charges) < start_round - 1:
+        raise LedgerError(
+            f"The ledger {url} holds {charges} charges, and the run has released {start_round - 1} rounds: it is not "
+            "the ledger that they were charged to. Put that one back, or start again with another --out."
+        )
     if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
         clock.begin(start_round, after=ledger.last_charged)
+        if _lost_its_week(plan, ledger, clock, start_round):
+            clock.begin(start_round, after=clock.week_of(start_round).plus(1).monday - timedelta(seconds=1))
     return ledger, scope
+
+
+def _lost_its_week(plan: PrivacyPlan, ledger: Ledger, clock: SimulatedClock, start_round: int) -> bool:
+    """Whether a crash has wasted a charge for which the week of `start_round` has no room left.
+
+    A simulated clock would stand still at that week for ever; in a real one the run would go on a week later.
+    """
+    charges = ledger.windows()[-1].charges
+    rule = ledger.definition.rules.get("week")
+    if rule is None or ledger.head[0] == 2 * charges:  # every charge has its mark
+        return False
+    week, last = clock.week_of(start_round), plan.scenario.server.rounds
+    rounds = range(start_round, min(last, start_round + clock.rounds_per_week - 1) + 1)
+    asked = sum(clock.week_of(round) == week for round in rounds)
+    cost = rule.cost(plan.event(), plan.scenario.privacy.neighboring_relation)
+    return (ledger.status("week", week).spent_fraction or 0.0) + asked * cost / rule.limit(week) > 1.0
 
 
 def population_ledger(scenario: Scenario) -> Path:

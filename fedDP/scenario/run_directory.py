@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import pickle
 from collections.abc import Mapping
@@ -21,6 +19,7 @@ from fedDP.errors import FedDPError
 from fedDP.scenario.dump import to_toml
 from fedDP.scenario.load import load_scenario
 from fedDP.scenario.schema import Scenario
+from fedDP.scenario.strict_json import strict_json
 from fedDP.training.parameters import Arrays
 
 
@@ -64,6 +63,12 @@ class RunDirectory:
                 raise FedDPError(f"{path} holds an unfinished run of another scenario. Choose another --out.")
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FedDPError(f"{path} exists and is not a run directory. Choose another --out.")
+        elif self.checkpoint_path.exists():
+            # Going on with it would publish a model whose charges went with the directory's ledger.
+            raise FedDPError(
+                f"{self.private} holds a checkpoint of a run whose directory {path} is gone. Remove it, or choose "
+                "another --out."
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
@@ -153,21 +158,6 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes ``summary.json``, which finishes the directory."""
         _write_atomically(self.summary_path, (strict_json(summary, indent=2) + "\n").encode())
-
-
-def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON in which every number is finite or the string "inf"."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value == math.inf else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from torch import nn
 
 from fedDP.errors import FedDPError
 from fedDP.scenario.load import load_scenario
-from fedDP.scenario.run_directory import Checkpoint, RunDirectory, strict_json
+from fedDP.scenario.run_directory import Checkpoint, RunDirectory
+from fedDP.scenario.strict_json import strict_json
 from tests.scenario.runs import hospital, strict
 
 
@@ -92,6 +94,18 @@ def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
         directory.load_checkpoint()
 
 
+def test_a_private_folder_without_its_directory_is_refused(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run", hospital())
+    checkpoint = Checkpoint(round=1, run_id="r", arrays={}, inner_state=b"", rounds=[], seconds=0.0)
+    directory.save_checkpoint(checkpoint)
+    shutil.rmtree(directory.path)
+    with pytest.raises(FedDPError, match="holds a checkpoint of a run whose directory"):
+        RunDirectory(tmp_path / "run", hospital())
+    assert not directory.path.exists()
+    shutil.rmtree(directory.private)
+    RunDirectory(tmp_path / "run", hospital())
+
+
 class Tied(nn.Module):
     """Two names for one parameter, and a buffer."""
 
@@ -100,6 +114,7 @@ class Tied(nn.Module):
         self.first = nn.Linear(2, 2, bias=False)
         self.second = nn.Linear(2, 2, bias=False)
         self.second.weight = self.first.weight
+        self.steps: torch.Tensor
         self.register_buffer("steps", torch.tensor(7))
 
 

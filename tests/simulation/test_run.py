@@ -22,6 +22,7 @@ from fedDP.scenario.load import load_scenario
 from fedDP.scenario.load_data import load_data
 from fedDP.scenario.schema import Scenario
 from fedDP.simulation.run import RunResult, run
+from fedDP.strategies.client_level_dp import ClientLevelDP
 from fedDP.training.parameters import model_sha256
 from tests.scenario.runs import Interrupting, hospital, own_table, read_rounds, read_summary, strict
 
@@ -227,7 +228,7 @@ def test_without_a_seed_runs_differ(tmp_path: Path, finished: RunResult) -> None
     assert again.summary["model_sha256"] != finished.summary["model_sha256"]
 
 
-@pytest.mark.parametrize("after", [1, 3, 5, 6])
+@pytest.mark.parametrize("after", [1, 5, 6])
 def test_an_interrupted_seeded_run_goes_on_as_if_nothing_had_been(
     tmp_path: Path, straight: RunResult, after: int
 ) -> None:
@@ -253,6 +254,14 @@ def test_an_interrupted_unseeded_run_goes_on(tmp_path: Path) -> None:
     assert resumed.privacy[-1]["charges"] == 4
 
 
+def test_a_run_does_not_go_on_without_the_ledger_it_was_charged_to(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(hospital(4), tmp_path / "run", observer=Interrupting(2))
+    (tmp_path / "run" / "ledger.db").unlink()
+    with pytest.raises(LedgerError, match="holds 0 charges, and the run has released 2 rounds"):
+        run(hospital(4), tmp_path / "run")
+
+
 def test_a_run_interrupted_on_a_population_s_ledger_keeps_its_weeks(tmp_path: Path) -> None:
     scenario = own_table(tmp_path, {"server.rounds": 4})
     with pytest.raises(KeyboardInterrupt):
@@ -261,6 +270,45 @@ def test_a_run_interrupted_on_a_population_s_ledger_keeps_its_weeks(tmp_path: Pa
     weeks = [row["week"] for row in read_rounds(resumed.directory)]
     assert weeks == ["2026-W01", "2026-W01", "2026-W02", "2026-W02"]
     assert resumed.privacy[-1]["charges"] == 4
+
+
+@pytest.mark.parametrize("cut", [1, 4])
+def test_a_charge_that_an_interruption_wastes_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    collect = ClientLevelDP._collect
+
+    def interrupted(self: ClientLevelDP, *arguments: Any) -> None:
+        assert self._grant is not None
+        if self._grant.round == cut:
+            raise KeyboardInterrupt
+        collect(self, *arguments)
+
+    monkeypatch.setattr(ClientLevelDP, "_collect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(hospital(6), tmp_path / "run")
+    monkeypatch.undo()
+    resumed = run(hospital(6), tmp_path / "run")
+    # The week is full with the charge that was wasted: the run goes on in the next one, and keeps to its budget.
+    assert (resumed.status, resumed.rounds_completed) == ("completed", 6)
+    assert resumed.privacy[-1]["charges"] == 7
+    assert resumed.privacy[0]["charges"] == 2
+    weeks = [int(row["week"][-2:]) for row in read_rounds(tmp_path / "run")]
+    kept = (cut - 1) // 2 + 1
+    assert weeks[: cut - 1] == [(round + 1) // 2 for round in range(1, cut)]
+    assert weeks[cut - 1] == kept + 1
+    assert weeks == sorted(weeks)
+
+
+def test_a_resumed_run_does_not_slip_past_a_week_that_it_spent_itself(tmp_path: Path) -> None:
+    overrides = {"privacy.noise_multiplier": 8.0, "budget.year": None, "budget.week": 0.2}
+    scenario = hospital(9, {**overrides, "server.rounds_per_week": 9})
+    straight = run(scenario, tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, tmp_path / "run", observer=Interrupting(1))
+    resumed = run(scenario, tmp_path / "run")
+    assert resumed.status == straight.status == "stopped-by-budget"
+    assert resumed.rounds_completed == straight.rounds_completed > 1
 
 
 @pytest.mark.parametrize("rounds", [0, 2])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedDP.scenario.run_directory import strict_json
+from fedDP.scenario.strict_json import strict_json
 from fedDP.training.metrics import auc, evaluate
 from fedDP.training.parameters import trainable_arrays
 from fedDP.training.task import BinaryTask, MulticlassTask
