@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedDP import __version__
-from fedDP.errors import FedDPError, ScenarioError
+from fedDP.errors import DataError, FedDPError, InvalidValueError, ModelError, ScenarioError, UnsupportedError
 
 if TYPE_CHECKING:
     from fedDP.scenario.schema import Scenario
@@ -36,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except ScenarioError as error:
         print(error, file=sys.stderr)
+        return BAD_USAGE
+    except (DataError, InvalidValueError, ModelError, UnsupportedError) as error:  # what the scenario asks for
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return BAD_USAGE
     except FedDPError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -90,7 +93,7 @@ def _plan(options: argparse.Namespace) -> int:
     from fedDP.scenario.strict_json import strict_json
     from fedDP.simulation.plan import plan
 
-    page = plan(scenario).to_dict()
+    page = plan(scenario).to_dict(by_round=options.json)
     print(strict_json(page) if options.json else plan_text(page))
     return OK
 

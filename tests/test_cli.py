@@ -171,12 +171,12 @@ def test_all_bad_overrides_are_named_at_once(capsys: pytest.CaptureFixture[str])
     assert "'two'" in errors
 
 
-def test_what_cannot_run_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_that_its_data_does_not_fit_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_table(tmp_path)
     (tmp_path / "table.csv").write_text("patient,hospital,age,dose,sick\np1,h1,nan,0,1\n")
-    assert main(["plan", str(tmp_path / "own.toml")]) == 1
+    assert main(["plan", str(tmp_path / "own.toml")]) == 2
     assert "row 1 (not counting the header), column 'age'" in capsys.readouterr().err
-    assert main(["plan", "hospital", *LOCAL, "--set", "server.rounds=1000000"]) == 1
+    assert main(["plan", "hospital", *LOCAL, "--set", "server.rounds=1000000"]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -250,7 +250,7 @@ def test_ledgers_that_are_none_end_with_1(tmp_path: Path, capsys: pytest.Capture
         assert streams.out == ""
         assert streams.err.startswith("LedgerError: ")
     assert not (tmp_path / "absent.db").exists()
-    assert main(["budget", "show", "postgresql://host/ledger"]) == 1
+    assert main(["budget", "show", "postgresql://host/ledger"]) == 2
     assert "not available yet" in capsys.readouterr().err
 
 

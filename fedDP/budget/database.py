@@ -30,10 +30,10 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        if "://" not in url:
-            url = f"sqlite:///{url}"
         try:
-            parsed = sqlalchemy.make_url(url)
+            # A path is taken as it is: in a URL, % and ? have meanings of their own.
+            is_path = "://" not in url
+            parsed = sqlalchemy.URL.create("sqlite", database=url) if is_path else sqlalchemy.make_url(url)
         except SQLAlchemyError as error:
             raise InvalidValueError("ledger", url, "a URL such as sqlite:///ledger.db") from error
         if parsed.get_backend_name() != "sqlite":
@@ -44,7 +44,7 @@ class Database:
         if not parsed.database or parsed.database == ":memory:":
             raise InvalidValueError("ledger", url, "a file", "A ledger in memory would not survive a crash.")
         self.path = Path(parsed.database)
-        self.url = url
+        self.url = f"sqlite:///{url}" if is_path else url
         # No pool: a connection lives as long as its transaction, so nothing is shared over a fork or left locked.
         self._engine = sqlalchemy.create_engine(
             parsed, poolclass=sqlalchemy.NullPool, connect_args={"timeout": _LOCK_SECONDS}

@@ -148,6 +148,11 @@ class Ledger:
         """The week of the last row."""
         return IsoWeek.of(self._last_time)
 
+    def num_charges(self, *, unreleased: bool = False) -> int:
+        """How many releases were charged, or of how many it is not known that they were released."""
+        charges = self._state.charges.values()
+        return sum(charge.status != "released" for charge in charges) if unreleased else len(charges)
+
     @property
     def last_charged(self) -> datetime | None:
         """The time of the last row, when anything was charged at all."""

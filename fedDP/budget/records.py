@@ -25,7 +25,7 @@ entries = Table(
     _metadata,
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),  # "definition" | "charge" | "released" | "abandoned"
-    Column("time_utc", Text, nullable=False),
+    Column("time_utc", Text, nullable=False),  # the start of the day
     Column("iso_year", Integer, nullable=False),
     Column("iso_week", Integer, nullable=False),
     Column("definition", Text),  # JSON; row 0 alone
@@ -61,13 +61,17 @@ def row_hash(row: Mapping[str, Any]) -> str:
 
 
 def chained_row(seq: int, previous_hash: str, now: datetime, **values: Any) -> dict[str, Any]:
-    """A row of time `now`, with the hash that chains it to the row before; columns not given are NULL."""
+    """A row of the day of `now`, with the hash that chains it to the row before; columns not given are NULL.
+
+    The ledger is published, and how long a round took depends on its cohort, so only the day is kept.
+    """
     week = IsoWeek.of(now)
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row.update(
         values,
         seq=seq,
-        time_utc=now.isoformat(),
+        time_utc=day.isoformat(),
         iso_year=week.year,
         iso_week=week.week,
         previous_hash=previous_hash,

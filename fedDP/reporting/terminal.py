@@ -140,7 +140,7 @@ class Terminal:
 
     def planned(self, plan: Any, directory: Path) -> None:
         """Shows the plan."""
-        page = plan.to_dict()
+        page = plan.to_dict(by_round=False)
         self.directory = directory
         self._rounds = page["rounds"]["requested"]
         self._print(plan_text(page))

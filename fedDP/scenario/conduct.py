@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from fedDP.budget import BudgetExceeded, Ledger, SimulatedClock
+from fedDP.budget import BudgetExceeded, Ledger
 from fedDP.budget.policy import WINDOW_NAMES
-from fedDP.errors import LedgerError
 from fedDP.privacy.keys import RngKind, RootKey
 from fedDP.scenario.build import block_size, build_model_and_task, local_training, server_optimizer
 from fedDP.scenario.federated_data import FederatedData
-from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
+from fedDP.scenario.privacy_plan import PrivacyPlan, plan_privacy
 from fedDP.scenario.run_directory import Checkpoint, RunDirectory
+from fedDP.scenario.run_ledger import open_ledger
 from fedDP.scenario.schema import Scenario
 from fedDP.scenario.statement import statements
 from fedDP.strategies.client_level_dp import ClientLevelDP, RoundResult
@@ -194,109 +190,6 @@ def without_privacy(scenario: Scenario) -> Scenario:
     )
     budget = replace(scenario.budget, week=None, year=None, trailing=None, lifetime=None, ledger=None)
     return replace(scenario, privacy=privacy, budget=budget)
-
-
-def open_ledger(
-    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, start_round: int
-) -> tuple[Ledger | None, str]:
-    """The run's ledger and its scope in words; None without privacy.
-
-    Packaged public data has a ledger a run. A user's own data has one for its population and unit, beside the data.
-
-    Raises:
-        LedgerError: when a second ledger is asked for a known population.
-    """
-    scenario = plan.scenario
-    if plan.budget is None:
-        return None, "no ledger"
-    url, scope = _file_url(directory.ledger_path), "this run only"
-    population = scenario.data.population_id
-    simulation = rng == "seeded"
-    if scenario.data.path is not None and not simulation:
-        url = _population_url(scenario)
-        where = url.rpartition("/")[2] if scenario.budget.ledger is None else url
-        scope = f"all runs charged to population {population!r} in {where}"
-    elif scenario.budget.ledger is not None:
-        url, scope = scenario.budget.ledger, f"all runs charged to {scenario.budget.ledger}"
-    clock = make_clock(scenario)
-    ledger = Ledger.open(
-        url,
-        budget=plan.budget,
-        unit=scenario.scenario.unit,
-        population=population,
-        neighboring_relation=scenario.privacy.neighboring_relation,
-        mode=scenario.budget.mode,
-        plan=[plan.event(scenario.server.rounds)],
-        clock=clock,
-        simulation=simulation,
-    )
-    if (charges := ledger.windows()[-1].charges) < start_round - 1:
-        raise LedgerError(
-            f"The ledger {url} holds {charges} charges, and the run has released {start_round - 1} rounds: it is not "
-            "the ledger that they were charged to. Put that one back, or start again with another --out."
-        )
-    if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
-        clock.begin(start_round, after=ledger.last_charged)
-        if _lost_its_week(plan, ledger, clock, start_round):
-            clock.begin(start_round, after=clock.week_of(start_round).plus(1).monday - timedelta(seconds=1))
-    return ledger, scope
-
-
-def _lost_its_week(plan: PrivacyPlan, ledger: Ledger, clock: SimulatedClock, start_round: int) -> bool:
-    """Whether a crash has wasted a charge for which the week of `start_round` has no room left.
-
-    A simulated clock would stand still at that week for ever; in a real one the run would go on a week later.
-    """
-    charges = ledger.windows()[-1].charges
-    rule = ledger.definition.rules.get("week")
-    if rule is None or ledger.head[0] == 2 * charges:  # every charge has its mark
-        return False
-    week, last = clock.week_of(start_round), plan.scenario.server.rounds
-    rounds = range(start_round, min(last, start_round + clock.rounds_per_week - 1) + 1)
-    asked = sum(clock.week_of(round) == week for round in rounds)
-    cost = rule.cost(plan.event(), plan.scenario.privacy.neighboring_relation)
-    return (ledger.status("week", week).spent_fraction or 0.0) + asked * cost / rule.limit(week) > 1.0
-
-
-def population_ledger(scenario: Scenario) -> Path:
-    """Where the ledger of a user's own data lives: beside it, one for a population and unit."""
-    assert scenario.data.path is not None
-    name = f"{scenario.data.population_id}.{scenario.scenario.unit}.ledger.db"
-    # Beside the data itself, not beside a link to it. Names may hold what file names and URLs cannot; two names that
-    # become one file are two populations all the same, and the ledger refuses the second.
-    return Path(scenario.data.path).resolve().with_name(re.sub("[%/?]", "_", name))
-
-
-def _population_url(scenario: Scenario) -> str:
-    """The one ledger of a user's own data; a note beside the data says so where it lives elsewhere."""
-    beside = population_ledger(scenario)
-    note = beside.with_suffix(".url")
-    url = _file_url(beside)
-    wanted = scenario.budget.ledger or url
-    if wanted.startswith("sqlite:///"):
-        wanted = _file_url(Path(wanted.removeprefix("sqlite:///")))
-    elif "://" not in wanted:
-        wanted = _file_url(Path(wanted))
-    known = note.read_text(encoding="utf-8").strip() if note.exists() else url if beside.exists() else wanted
-    if wanted != known:
-        raise LedgerError(
-            f"Population {scenario.data.population_id!r} has a ledger already, {known}; a second one, {wanted}, would "
-            "hide half of what is spent. Use the first."
-        )
-    if wanted != url and not note.exists():
-        try:
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text(wanted + "\n", encoding="utf-8")
-        except OSError as error:
-            raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
-    return wanted
-
-
-def _file_url(path: Path) -> str:
-    absolute = os.path.abspath(path)
-    if set(absolute) & set("%?"):
-        raise LedgerError(f"{absolute}: the path of a ledger cannot hold '%' or '?'. Choose another folder.")
-    return f"sqlite:///{absolute}"
 
 
 def round_row(plan: PrivacyPlan, ledger: Ledger | None, result: RoundResult) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,13 +43,14 @@ class RunDirectory:
     Guarantees:
         1. Files are replaced atomically: a crash leaves the old or the new one.
         2. A finished directory is never written to again.
+        3. Two processes cannot run in one directory.
 
     Args:
         path: the directory; created when missing.
         scenario: the resolved scenario.
 
     Raises:
-        FedDPError: when it is finished, belongs to another scenario, or holds something else.
+        FedDPError: when it is finished or in use, belongs to another scenario, or holds something else.
     """
 
     def __init__(self, path: Path, scenario: Scenario) -> None:
@@ -75,6 +78,12 @@ class RunDirectory:
             self.private.chmod(0o700)
         except OSError as error:
             raise FedDPError(f"The run directory {path} cannot be created: {error}") from error
+        lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, lock)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this object, or with the process
+        except OSError as error:
+            raise FedDPError(f"Another process is running in {path}. Wait for it, or choose another --out.") from error
         if not self.scenario_path.exists():
             _write_atomically(self.scenario_path, to_toml(scenario).encode())
 

@@ -45,8 +45,12 @@ class Plan:
     seconds: float
     memory_bytes: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``feddp plan --json``."""
+    def to_dict(self, *, by_round: bool = True) -> dict[str, Any]:
+        """The JSON of ``feddp plan --json``.
+
+        Args:
+            by_round: whether to include epsilon after every round, which takes a while for many rounds.
+        """
         plan, scenario = self.privacy, self.privacy.scenario
         by_week: dict[str, int] = {}
         for week in plan.weeks[: plan.allowed_rounds]:
@@ -76,7 +80,7 @@ class Plan:
             },
             "epsilon": {
                 "round": plan.epsilon(1),
-                "by_round": [plan.epsilon(round) for round in range(1, plan.allowed_rounds + 1)],
+                "by_round": [plan.epsilon(round) for round in range(1, plan.allowed_rounds + 1)] if by_round else [],
                 "by_week": [{"week": key, "epsilon": plan.epsilon(count)} for key, count in by_week.items()],
                 "year": plan.epsilon(max(by_year.values(), default=0)),
                 "total": plan.epsilon(plan.allowed_rounds),

@@ -33,6 +33,7 @@ PAIRS = [
 ORDERS_CHECKED = (1.1, 2.5, 10.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise_multiplier"), PAIRS)
 def test_fractional_orders_equal_the_slow_oracle_and_are_never_below(rate: float, noise_multiplier: float) -> None:
     costs = fractional_orders(rate, noise_multiplier)
@@ -42,6 +43,7 @@ def test_fractional_orders_equal_the_slow_oracle_and_are_never_below(rate: float
         assert exact <= cost <= exact * (1.0 + 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise_multiplier"), PAIRS)
 def test_integer_orders_equal_the_slow_oracle_and_are_never_below(rate: float, noise_multiplier: float) -> None:
     costs = integer_orders(rate, noise_multiplier)
@@ -50,6 +52,7 @@ def test_integer_orders_equal_the_slow_oracle_and_are_never_below(rate: float, n
         assert exact <= float(costs[INTEGER_ORDERS.index(order)]) <= exact * (1.0 + 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise_multiplier", "slack"), [(0.02, 0.099, 1e-6), (0.3, 0.06, 1e-9)])
 def test_little_noise_is_bounded_from_above(rate: float, noise_multiplier: float, slack: float) -> None:
     costs = fractional_orders(rate, noise_multiplier)

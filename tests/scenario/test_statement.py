@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fedDP.budget import Ledger
-from fedDP.scenario.conduct import open_ledger
 from fedDP.scenario.privacy_plan import PrivacyPlan, plan_privacy
 from fedDP.scenario.run_directory import RunDirectory
+from fedDP.scenario.run_ledger import open_ledger
 from fedDP.scenario.statement import statements
 from tests.scenario.runs import hospital
 

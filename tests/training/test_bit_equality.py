@@ -60,6 +60,7 @@ def test_neither_place_nor_mates_matter(name: str, block_size: int) -> None:
                 assert update.tobytes() == expected.tobytes(), (count, place, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic22", "mlp", "cnn", "sigmoid"])
 @pytest.mark.parametrize("block_size", [5, 32])
 def test_sum_does_not_depend_on_how_work_is_shared(name: str, block_size: int) -> None:
