@@ -37,11 +37,12 @@ def node_of(context: Context) -> Node:
         config["set"],
         str(context.node_config.get("data", "")),
         str(context.node_config.get("site", "")),
+        "partition-id" in context.node_config,
     )
 
 
 @lru_cache(maxsize=4)
-def load_node(scenario_name: str, overrides: str, data_path: str, site: str) -> Node:
+def load_node(scenario_name: str, overrides: str, data_path: str, site: str, simulated: bool) -> Node:
     """Loads the scenario and the node's own rows."""
     scenario = with_data(app_scenario(scenario_name, overrides), data_path)
-    return Node(scenario, load_data(scenario.data).train, sites=[site] if site else None)
+    return Node(scenario, load_data(scenario.data).train, sites=[site] if site else None, replica=simulated)

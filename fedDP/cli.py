@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import signal
@@ -17,6 +18,8 @@ from fedDP.errors import DataError, FedDPError, InvalidValueError, ModelError, S
 if TYPE_CHECKING:
     from fedDP.scenario.schema import Scenario
 
+_FAILURES_ON_SCREEN = 5
+
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -30,8 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variable in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
         os.environ.setdefault(variable, "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a unit's name must not end a run on an ASCII terminal
+    if os.getcwd() not in sys.path:  # a console script does not see the user's own modules otherwise
+        sys.path.insert(0, os.getcwd())
     command: Callable[[argparse.Namespace], int] = options.command
+    handler = _terminal_log()
     try:
         return command(options)
     except ScenarioError as error:
@@ -53,6 +61,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
         return FAILED
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _terminal_log() -> logging.Handler:
+    """Shows warnings on stderr until the handler is removed."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(_FirstFailures())
+    logging.getLogger().addHandler(handler)
+    return handler
+
+
+class _FirstFailures(logging.Filter):
+    """Shows the first failures of clients and nodes with their tracebacks; all are in the run's private folder."""
+
+    _shown = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != "fedDP.node":
+            return True
+        self._shown += 1
+        if self._shown == _FAILURES_ON_SCREEN + 1:
+            print("Further failures are not shown; they are in <run directory>.private/failures.log.", file=sys.stderr)
+        return self._shown <= _FAILURES_ON_SCREEN
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,11 +161,24 @@ def _budget_show(options: argparse.Namespace) -> int:
     from fedDP.reporting.terminal import budget_text
     from fedDP.scenario.strict_json import strict_json
 
-    path = os.path.join(options.ledger, "ledger.db")
-    ledger = Ledger.load(path if os.path.isdir(options.ledger) else options.ledger)
+    location = options.ledger
+    if os.path.isdir(location):
+        location = _ledger_of_run(location)
+    ledger = Ledger.load(location)
     page = _budget_page(ledger)
     print(strict_json(page) if options.json else budget_text(page))
     return OK
+
+
+def _ledger_of_run(directory: str) -> str:
+    """The ledger that a run directory was charged to: its own, or the one beside a user's own data."""
+    own, resolved = os.path.join(directory, "ledger.db"), os.path.join(directory, "scenario.toml")
+    if not os.path.exists(own) and os.path.exists(resolved):
+        from fedDP.scenario.load import load_scenario
+        from fedDP.scenario.run_ledger import shared_ledger
+
+        return shared_ledger(load_scenario(resolved)) or own
+    return own
 
 
 def _budget_page(ledger: Any) -> dict[str, Any]:

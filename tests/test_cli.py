@@ -430,3 +430,38 @@ def test_a_relative_data_path_is_the_scenario_s(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["status"] == "completed"
     assert load_scenario(tmp_path / "out" / "scenario.toml").data.path == str(tmp_path / "study" / "table.csv")
     assert (tmp_path / "study" / "county.patient.ledger.db").exists()
+
+
+def test_the_ledger_of_a_run_directory_is_found_beside_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_table(tmp_path)
+    assert main(["run", str(tmp_path / "own.toml"), "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run" / "ledger.db").exists()
+    capsys.readouterr()
+    assert main(["budget", "show", str(tmp_path / "run"), "--json"]) == 0
+    assert strict(capsys.readouterr().out)["population"] == "county"
+
+
+@pytest.mark.e2e
+def test_a_model_in_the_working_directory_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mymodels.py").write_text(
+        "from torch import nn\n"
+        "def net(num_features, num_outputs, *, width=4):\n"
+        "    return nn.Sequential(nn.Linear(num_features, width), nn.Tanh(), nn.Linear(width, num_outputs))\n"
+    )
+    command = ["run", "hospital", "--set", "model.name=mymodels:net", "--set", "model.width=3", "--out", "run"]
+    command += ["--set", "server.rounds=1", "--set", "resources.nodes=1", "--quiet"]
+    # As the console script starts: without the working directory on the path.
+    code = (
+        f"import sys; sys.path[:] = [p for p in sys.path if p]; from fedDP.cli import main; sys.exit(main({command!r}))"
+    )
+    started = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == 0, started.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,3 +99,8 @@ def test_every_room_and_file_says_what_it_is_for(room: str) -> None:
     for path in (PACKAGE / room).rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert not text or ast.get_docstring(ast.parse(text)), path
+
+
+def test_the_reference_of_scenario_keys_is_up_to_date() -> None:
+    script = Path(__file__).resolve().parents[1] / "scripts" / "scenario_reference.py"
+    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0

@@ -26,7 +26,7 @@ def blocks(language: str) -> list[str]:
 def test_there_are_blocks_of_every_kind() -> None:
     assert len(blocks("python")) == 2
     assert len(blocks("toml")) == 1
-    assert len(blocks("sh")) == 1
+    assert len(blocks("sh")) == 2
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=["scenario", "ledger"])
@@ -38,7 +38,9 @@ def test_python_runs(
     exec(compile(block, "README.md", "exec"), names)
     if "result" in names:
         assert (tmp_path / "first-run" / "summary.json").exists()
-        assert capsys.readouterr().out.splitlines()[-1].startswith("completed ")
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[-4].startswith("completed ")
+        assert [line.split()[0] for line in printed[-3:]] == ["week", "year", "lifetime"]
     else:
         assert (tmp_path / "ledger.db").exists()
 
@@ -46,8 +48,11 @@ def test_python_runs(
 def test_the_scenario_loads_and_plans(tmp_path: Path) -> None:
     (block,) = blocks("toml")
     (tmp_path / "mine.toml").write_text(block)
-    rows = ["patient_id,hospital,age,smoker,readmitted"]
-    rows += [f"p{number},h{number % 3},{20 + number % 70},{number % 2},{number % 3 // 2}" for number in range(2000)]
+    rows = ["patient_id,hospital,age,bmi,smoker,readmitted"]
+    rows += [
+        f"p{number},h{number % 3},{20 + number % 70},{18 + number % 20},{number % 2},{number % 3 // 2}"
+        for number in range(2000)
+    ]
     (tmp_path / "patients.csv").write_text("\n".join(rows) + "\n")
     scenario = load_scenario(tmp_path / "mine.toml")
     found = plan(scenario)

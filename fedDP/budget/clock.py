@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
-from fedDP.budget.weeks import IsoWeek
+from fedDP.budget.weeks import IsoWeek, weeks_in_iso_year
 from fedDP.ranges import Range
 
 ClockKind = Literal["system", "simulated"]
@@ -53,19 +53,28 @@ class SimulatedClock:
     def __init__(self, *, rounds_per_week: int, start: str = "2026-W01") -> None:
         self.rounds_per_week = int(_ROUNDS_PER_WEEK.check("rounds_per_week", rounds_per_week))
         self.start = IsoWeek.parse(start)
+        self._delay_weeks = 0
 
     def begin(self, round: int, *, after: datetime) -> None:
-        """Makes `round` fall into the week after `after`, where it would come before it: the weeks that another run has
-        charged on a shared ledger are over."""
+        """Delays `round` and those after it so that it falls into the week after `after`, where it would come before
+        it: the weeks that another run has charged on a shared ledger are over.
+
+        A delay moves no round into a later year than it was planned for, since a new year renews the budget; rounds
+        that no longer fit pile up in the year's last week, where the ledger refuses them.
+        """
         if self.now(round) < after:
-            self.start = self.start.plus(IsoWeek.of(after).index - self.week_of(round).index + 1)
+            self._delay_weeks += IsoWeek.of(after).index - self.week_of(round).index + 1
 
     def now(self, round: int) -> datetime:
         week, index = divmod(round - 1, self.rounds_per_week)
         # Rounds are spread over their week. Truncation keeps the last one inside it.
         seconds = index * (7 * 24 * 3600) // self.rounds_per_week
-        return self.start.monday + timedelta(weeks=week, seconds=seconds)
+        return self._delayed(self.start.plus(week)).monday + timedelta(seconds=seconds)
 
     def week_of(self, round: int) -> IsoWeek:
         """The week that `round` falls into."""
         return IsoWeek.of(self.now(round))
+
+    def _delayed(self, planned: IsoWeek) -> IsoWeek:
+        later = planned.plus(self._delay_weeks)
+        return later if later.year == planned.year else IsoWeek(planned.year, weeks_in_iso_year(planned.year))

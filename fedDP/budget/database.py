@@ -43,6 +43,9 @@ class Database:
             )
         if not parsed.database or parsed.database == ":memory:":
             raise InvalidValueError("ledger", url, "a file", "A ledger in memory would not survive a crash.")
+        if not is_path and (parsed.query or parsed.database.startswith("file:")):
+            # SQLite's options can switch its locks off, and with them the exclusive transaction.
+            raise InvalidValueError("ledger", url, "sqlite:/// and a path, without options")
         self.path = Path(parsed.database)
         self.url = f"sqlite:///{url}" if is_path else url
         # No pool: a connection lives as long as its transaction, so nothing is shared over a fork or left locked.

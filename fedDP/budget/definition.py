@@ -105,11 +105,19 @@ class LedgerDefinition:
         """How this definition differs from the attributes in `wanted`, and from `mode` unless that is "auto"."""
         if mode != "auto":
             wanted = {**wanted, "mode": mode}
+        own = {name: getattr(self, name) for name in wanted}
         return [
-            f"{name} is {getattr(self, name)!r} in the ledger, {value!r} was asked"
-            for name, value in wanted.items()
-            if getattr(self, name) != value
+            f"{name} is {value!r} in the ledger, {asked[name]!r} was asked"
+            for values, asked in [(_flat(own), _flat(wanted))]
+            for name, value in values.items()
+            if value != asked[name]
         ]
+
+
+def _flat(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes with the budget's own fields among them: ``budget.year``."""
+    budget = {f"budget.{name}": value for name, value in dataclasses.asdict(attributes["budget"]).items()}
+    return {**{name: value for name, value in attributes.items() if name != "budget"}, **budget}
 
 
 def check_text(name: str, value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from fedDP.accounting import FixedSize, FullParticipation, Gaussian, Poisson
 from fedDP.budget.weeks import IsoWeek
@@ -42,6 +43,12 @@ class Grant:
     # A list, so that copies made with `copy` or `replace` share it.
     _used: list[bool] = field(default_factory=lambda: [False], repr=False, compare=False)
     _process: int = field(default_factory=os.getpid, repr=False, compare=False)
+
+    def __deepcopy__(self, memo: object) -> Grant:
+        return self  # a copy with a fresh mark could draw the same noise again
+
+    def __reduce__(self) -> NoReturn:
+        raise GrantError(f"The grant of row {self.seq} cannot be pickled: it is for one draw of noise in one process.")
 
     @property
     def used(self) -> bool:

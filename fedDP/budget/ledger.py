@@ -115,7 +115,10 @@ class Ledger:
                 state.apply(row)
                 definition = wanted
         if differences := definition.differences(fixed, mode=mode):
-            raise LedgerError(f"The ledger {url} is another one: {'; '.join(differences)}.")
+            raise LedgerError(
+                f"The ledger {database.url} was created with other terms: {'; '.join(differences)}. They are fixed for "
+                "its life; ask for the same."
+            )
         return cls(database, definition, state, clock)
 
     @classmethod
@@ -241,6 +244,18 @@ class Ledger:
         """Every window that was charged: the weeks, the years, the trailing one as of now, and the lifetime."""
         return self._windows.charged(self.last_week)
 
+    def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek]) -> int:
+        """How many releases like `event`, one in each of `weeks` in turn, it would grant before it refuses one."""
+        return self._windows.would_grant(event, weeks)
+
+    def events(self) -> list[Gaussian]:
+        """Everything that was charged, equal events grouped."""
+        return self._state.spent_events("lifetime", self.last_week)
+
+    def charged_rounds(self, run_id: str) -> set[int]:
+        """The rounds of a run that were charged."""
+        return {charge.key[1] for charge in self._state.charges.values() if charge.key[0] == run_id}
+
     def certified_epsilon(self) -> dict[WindowName, float]:
         """The epsilon that each window with an allowance certifies, as of the last week."""
         delta = self.definition.budget.delta
@@ -258,7 +273,10 @@ class Ledger:
                 raise LedgerError(f"Round {round} was granted with other numbers in this process; use that grant.")
             past = self._state.attempts.get(key, [])
             if any(charge.status == "released" for charge in past):
-                raise LedgerError(f"{purpose} of round {round} in run {run_id!r} was released already.")
+                raise LedgerError(
+                    f"{purpose} of round {round} in run {run_id!r} was released already. Another release needs a "
+                    "round or a run_id of its own."
+                )
             now = self._now(round)
             week = IsoWeek.of(now)
             self._windows.check(event, costs, week)

@@ -27,6 +27,7 @@ CHECK_ORDER: tuple[WindowName, ...] = ("lifetime", "year", "trailing", "week")
 Mode = Literal["gaussian", "renyi"]
 
 TRAILING_WEEKS = 53
+_LONG_YEAR = IsoWeek(2026, 1)  # any week of a year with 53
 
 _UNITS = 1 << 80
 # Outweighs the rounding of the formulas themselves (about 1e-14), so that "up" is up and "down" is down.
@@ -156,7 +157,11 @@ def window_rules(
 
     In renyi mode each window gets one fixed order, chosen from the plan, which is data-independent, so that the filter
     is valid under full adaptivity (Feldman & Zrnic 2021, arXiv:2008.11193). The order is the one at which the plan uses
-    the smallest share of the window. A share of the year keeps the year's order.
+    the smallest share of the window.
+
+    An even week is an equal share of the year. With a plan it is measured at an order of its own, at which the share
+    certifies the smallest epsilon; the plan gives the rate of exchange between the two orders. The year is checked at
+    its own order all the same, so no rate could overspend it.
     """
     rules: dict[WindowName, WindowRule] = {}
     for name in CHECK_ORDER:
@@ -164,8 +169,7 @@ def window_rules(
         if epsilon is None:
             continue
         if epsilon == "even":
-            year = rules["year"]
-            rules["week"] = WindowRule(name="week", order=year.order, units=year.units, split_year=True)
+            rules["week"] = _even_week(rules["year"], budget, plan, relation)
         elif mode == "gaussian":
             units = _limit_units(gdp_squared_budget(epsilon, budget.delta))
             rules[name] = WindowRule(name=name, order=None, units=units)
@@ -174,6 +178,22 @@ def window_rules(
             units = _limit_units(rdp_budget(epsilon, budget.delta, order))
             rules[name] = WindowRule(name=name, order=order, units=units)
     return rules
+
+
+def _even_week(
+    year: WindowRule, budget: Budget, plan: Sequence[Gaussian] | None, relation: NeighboringRelation
+) -> WindowRule:
+    if year.order is None or not plan:
+        return WindowRule(name="week", order=year.order, units=year.units, split_year=True)
+    # How often the year could pay for the plan. Multiplying before dividing keeps the year's own order exact.
+    of_year, paid = year.units / _UNITS, _plan_cost(plan, year.order, relation)
+
+    def share(order: int) -> WindowRule:
+        units = year.units if order == year.order else _limit_units(of_year * _plan_cost(plan, order, relation) / paid)
+        return WindowRule(name="week", order=order, units=units, split_year=True)
+
+    orders = [order for order in INTEGER_ORDERS if math.isfinite(_plan_cost(plan, order, relation))]
+    return min(map(share, orders), key=lambda rule: rule.limit_epsilon(_LONG_YEAR, budget.delta))
 
 
 def choose_order(epsilon: float, delta: float, plan: Sequence[Gaussian] | None, relation: NeighboringRelation) -> int:

@@ -42,7 +42,7 @@ class LedgerState:
     charges: dict[int, Charge] = field(default_factory=dict)
     attempts: dict[ReleaseKey, list[Charge]] = field(default_factory=lambda: defaultdict(list))
     # Per ISO week: cost in units by window, and how often each event was charged.
-    week_units: dict[IsoWeek, dict[str, int]] = field(default_factory=dict)
+    week_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
     week_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
     _events: dict[str, Gaussian] = field(default_factory=dict)
 

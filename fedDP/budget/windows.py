@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -105,6 +107,19 @@ class Windows:
         if "trailing" in self.definition.rules:
             rows.append(self.status("trailing", last_week))
         return [*rows, self.status("lifetime", last_week)]
+
+    def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek]) -> int:
+        """How many releases like `event`, one in each of `weeks` in turn, would be granted from here on."""
+        costs = self.costs(event)
+        week_units = {week: defaultdict(int, units) for week, units in self.state.week_units.items()}
+        trial = Windows(self.definition, LedgerState(week_units=week_units))
+        for done, week in enumerate(weeks):
+            if not all(trial._fits(name, rule, costs, week) for name, rule in self.definition.rules.items()):
+                return done
+            units = week_units.setdefault(week, defaultdict(int))
+            for name, cost in costs.items():
+                units[name] += cost
+        return len(weeks)
 
     def _fits(self, name: WindowName, rule: WindowRule, costs: dict[WindowName, int], week: IsoWeek) -> bool:
         return self.state.spent_units(name, week) + costs[name] <= rule.limit(week)

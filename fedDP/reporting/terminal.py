@@ -44,24 +44,22 @@ def main_metric(metrics: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 def plan_text(plan: Mapping[str, Any]) -> str:
     """The plan as a page."""
-    epsilon, rounds, budget = plan["epsilon"], plan["rounds"], plan["budget"]
+    epsilon, rounds = plan["epsilon"], plan["rounds"]
     sampling = plan["sampling"]
     worst_week = max((week["epsilon"] for week in epsilon["by_week"]), default=0.0)
     weeks = len(epsilon["by_week"])
     rows = [
-        (
-            "protects",
-            f"each {plan['unit']} as a client, {plan['population']} enrolled ({plan['neighboring_relation']})",
-        ),
+        ("protects", f"each {plan['unit']} as a client ({plan['neighboring_relation']})"),
+        ("data", f"{plan['population']} clients enrolled for training, {plan['held_out']} held out for testing"),
         ("sampling", f"{sampling['kind']}, rate {number(sampling['rate'])}: {sampling['assumption']}"),
         ("noise", f"multiplier {number(plan['noise_multiplier'])}, clip norm {number(plan['clip_norm'])}"),
         ("", f"standard deviation {number(plan['noise_std'])} on each of {plan['parameters']} coordinates of the mean"),
         ("rounds", f"{rounds['allowed']} of {rounds['requested']} fit" + _stopped(rounds)),
         ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode']}"),
         ("  a round", number(epsilon["round"])),
-        ("  worst week", f"{number(worst_week)} of {_allowance(budget['week'], budget['year'])} ({weeks} weeks)"),
-        ("  year", f"{number(epsilon['year'])} of {number(budget['year'])}"),
-        ("  total", f"{number(epsilon['total'])} of {number(budget['lifetime'])}"),
+        ("  worst week", f"{number(worst_week)}{_of(plan, 'week')} ({weeks} week{'s' if weeks != 1 else ''} charged)"),
+        ("  year", f"{number(epsilon['year'])}{_of(plan, 'year')}"),
+        ("  total", f"{number(epsilon['total'])}{_of(plan, 'lifetime')}"),
         ("estimate", f"{plan['estimate']['seconds']:.0f} s, {plan['estimate']['memory_bytes'] / 1e9:.1f} GB"),
         ("trust", plan["trust_model"]),
         ("holds against", plan["adversary"]),
@@ -169,13 +167,17 @@ class Terminal:
         self._print("Training the same model without privacy, to compare.")
 
     def _print(self, text: str) -> None:
-        if not self._quiet:
+        if self._quiet:
+            return
+        try:
             print(text, file=self._stream, flush=True)
+        except BrokenPipeError:  # nobody reads any more, as behind `| head`; the run goes on
+            self._quiet = True
 
 
 def budget_text(budget: Mapping[str, Any]) -> str:
     """``feddp budget show`` as a table."""
-    head = [("window", "key", "spent epsilon", "allowance", "used", "charges")]
+    head = [("window", "key", "spent epsilon", "allowed epsilon", "used", "charges")]
     rows = [
         (
             window["window"],
@@ -207,17 +209,19 @@ def _spent(row: Mapping[str, Any], window: str) -> str:
 def _spent_of(statement: Mapping[str, Any]) -> str:
     fraction = statement.get("spent_fraction")
     used = "" if fraction is None else f", {fraction:.1%} of the allowance used"
-    return (
-        f"{number(statement['epsilon'])} ({statement['key']}; certified {number(statement['epsilon_certified'])}{used})"
-    )
+    return f"{number(statement['epsilon'])} of {number(statement['epsilon_certified'])} ({statement['key']}{used})"
 
 
 def _stopped(rounds: Mapping[str, Any]) -> str:
     return f"; the {rounds['stopped_by']} budget stops the run" if rounds["stopped_by"] else ""
 
 
-def _allowance(week: Any, year: Any) -> str:
-    return f"an even share of {number(year)}" if week == "even" else number(week)
+def _of(plan: Mapping[str, Any], window: str) -> str:
+    allowance = plan["allowances"].get(window)
+    if allowance is None:
+        return ", no limit"
+    share = ", an even share of the year" if window == "week" and plan["budget"]["week"] == "even" else ""
+    return f" of {number(allowance)}{share}"
 
 
 def _status(summary: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from fedDP.budget import BudgetExceeded, Ledger
 from fedDP.budget.policy import WINDOW_NAMES
+from fedDP.errors import DataError
 from fedDP.privacy.keys import RngKind, RootKey
 from fedDP.scenario.build import block_size, build_model_and_task, local_training, server_optimizer
 from fedDP.scenario.federated_data import FederatedData
@@ -86,9 +87,14 @@ def conduct(
     plan = plan_privacy(scenario, enrolment.num_clients)
     root = RootKey.create(scenario.scenario.seed)
     checkpoint = directory.load_checkpoint()
+    if checkpoint and checkpoint.enrolment_sha256 != enrolment.sha256():
+        raise DataError(
+            f"The data is not what the run in {directory.path} began with: sites, clients, record counts or columns "
+            "have changed, and with them what its charges mean. Put the old data back, or choose another --out."
+        )
     run_id = checkpoint.run_id if checkpoint else f"{scenario.scenario.name}-{secrets.token_hex(6)}"
     start_round = checkpoint.round + 1 if checkpoint else 1
-    ledger, scope = open_ledger(plan, directory, rng=root.rng, start_round=start_round)
+    ledger, scope = open_ledger(plan, directory, rng=root.rng, run_id=run_id, start_round=start_round)
     num_parameters = ParameterLayout.of_arrays(trainable_arrays(model)).size
     strategy = make_strategy(plan, ledger, root, run_id, num_parameters)
     strategy.enrol(grid, enrolment)
@@ -122,6 +128,7 @@ def conduct(
                 arrays=result.arrays,
                 inner_state=result.inner_state,
                 rounds=rows,
+                enrolment_sha256=enrolment.sha256(),
                 seconds=earlier_seconds + time.monotonic() - began,
             )
         )

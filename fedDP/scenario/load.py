@@ -114,7 +114,7 @@ def _locate(source: str, *, is_path: bool = False, directory: Path | None = None
         close = difflib.get_close_matches(source, names, n=1)
         hint = f" Nearest: {close[0]}." if close else ""
         raise ScenarioError(
-            source, [f"there is no file {path}, and no scenario of this name ships: {', '.join(names)}.{hint}"]
+            source, [f"there is no file {path}, and no scenario of that name; these ship: {', '.join(names)}.{hint}"]
         )
     return path
 

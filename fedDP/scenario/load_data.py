@@ -34,6 +34,7 @@ class LoadedData:
         unscaled: columns that have neither a range nor categories; worth a warning.
         one_row_per_client: whether each row is a client, because no client column was named.
         site_is_client: whether each client is a whole site.
+        num_capped: training clients with more than ``max_records`` rows, whose further rows are left out.
     """
 
     train: FederatedData
@@ -41,6 +42,13 @@ class LoadedData:
     unscaled: tuple[str, ...]
     one_row_per_client: bool
     site_is_client: bool
+    num_capped: int
+
+    @property
+    def num_ids_at_several_sites(self) -> int:
+        """Client ids that are seen at more than one site; each is one client per site."""
+        ids = np.concatenate([self.train.client_ids, self.test.client_ids])
+        return int(np.sum(np.unique(ids, return_counts=True)[1] > 1)) if not self.site_is_client else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +94,11 @@ def load_data(spec: DataSpec) -> LoadedData:
             clients=clients[rows],
             feature_names=scaled.names,
             num_classes=num_classes,
-        ).capped(spec.max_records)
+        )
         for rows in (~held_out, held_out)
     )
+    num_capped = int(np.sum(train.records_per_client > spec.max_records))
+    train, test = train.capped(spec.max_records), test.capped(spec.max_records)
     if train.num_clients == 0:
         raise DataError(f"{table.source}: no client is left for training; lower data.test_fraction.")
     return LoadedData(
@@ -97,6 +107,7 @@ def load_data(spec: DataSpec) -> LoadedData:
         unscaled=scaled.unscaled,
         one_row_per_client=one_row_per_client,
         site_is_client=site_is_client,
+        num_capped=num_capped,
     )
 
 

@@ -28,9 +28,13 @@ class Node:
         scenario: the study.
         data: the training records of its sites.
         sites: which of them it serves; all by default.
+        replica: whether other nodes hold the very same data, as in a simulation; a deployed node's is its own.
     """
 
-    def __init__(self, scenario: Scenario, data: FederatedData, sites: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, data: FederatedData, sites: Sequence[str] | None = None, *, replica: bool = True
+    ) -> None:
+        self._replica = replica
         self._scenario = scenario
         self._data = data
         self._sites = tuple(sites) if sites is not None else data.sites
@@ -47,6 +51,7 @@ class Node:
             [np.asarray(counts[bounds[place] : bounds[place + 1]]) for place in places],
             num_features=self._data.features.shape[1],
             num_classes=self._data.num_classes,
+            replica=self._replica,
         )
 
     def train(self, content: RecordDict) -> RecordDict:

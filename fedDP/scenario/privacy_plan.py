@@ -15,7 +15,7 @@ from fedDP.accounting import FullParticipation, Gaussian, Poisson, epsilon, smal
 from fedDP.budget import Budget, Clock, IsoWeek, SimulatedClock, SystemClock
 from fedDP.budget.policy import TRAILING_WEEKS, WindowName, WindowRule, choose_mode, window_rules
 from fedDP.errors import InvalidValueError
-from fedDP.privacy.limits import NOISE_MULTIPLIER, check_headroom
+from fedDP.privacy.limits import DENOMINATOR, NOISE_MULTIPLIER, check_headroom
 from fedDP.scenario.schema import Scenario
 
 _LAST_YEAR = 9990  # calendars end in 9999, and a refusal looks two years ahead
@@ -169,6 +169,8 @@ def _sampling(scenario: Scenario, num_clients: int) -> Poisson | FullParticipati
     privacy = scenario.privacy
     if num_clients < 1:
         raise InvalidValueError("enrolled clients", num_clients, "at least 1")
+    if privacy.sampling_rate is not None:
+        DENOMINATOR.check("privacy.sampling_rate * clients", privacy.sampling_rate * num_clients)
     if privacy.sampling == "all":
         return FullParticipation()
     if privacy.sampling_rate is not None:

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import nn
 
 from fedDP.errors import FedDPError
-from fedDP.scenario.dump import to_toml
+from fedDP.scenario.dump import to_tables, to_toml
 from fedDP.scenario.load import load_scenario
 from fedDP.scenario.schema import Scenario
 from fedDP.scenario.strict_json import strict_json
@@ -34,6 +34,7 @@ class Checkpoint:
     arrays: Arrays
     inner_state: bytes
     rounds: list[dict[str, Any]]
+    enrolment_sha256: str
     seconds: float
 
 
@@ -60,10 +61,16 @@ class RunDirectory:
             raise FedDPError(f"{path} is the root of the file system and no run directory. Choose another --out.")
         self.private = absolute.with_name(absolute.name + ".private")
         if self.summary_path.exists():
-            raise FedDPError(f"{path} holds a finished run and is not written to again. Choose another --out.")
+            raise FedDPError(
+                f"{path} holds a finished run (completed, or stopped by its budget) and is not written to again. "
+                "Choose another --out."
+            )
         if self.scenario_path.exists():
-            if load_scenario(self.scenario_path) != scenario:
-                raise FedDPError(f"{path} holds an unfinished run of another scenario. Choose another --out.")
+            if differing := _differing_keys(load_scenario(self.scenario_path), scenario):
+                raise FedDPError(
+                    f"{path} holds an unfinished run of another scenario: {', '.join(differing)} differ. Ask for the "
+                    "same to go on, or choose another --out."
+                )
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FedDPError(f"{path} exists and is not a run directory. Choose another --out.")
         elif self.checkpoint_path.exists():
@@ -72,6 +79,8 @@ class RunDirectory:
                 f"{self.private} holds a checkpoint of a run whose directory {path} is gone. Remove it, or choose "
                 "another --out."
             )
+        if self.private.is_symlink():
+            raise FedDPError(f"{self.private} is a link; the private folder must be a folder of its own.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
@@ -127,8 +136,11 @@ class RunDirectory:
         """The last checkpoint, or None at the start of a run."""
         if not self.checkpoint_path.exists():
             return None
-        with self.checkpoint_path.open("rb") as file:
-            checkpoint = pickle.load(file)
+        try:
+            with self.checkpoint_path.open("rb") as file:
+                checkpoint = pickle.load(file)
+        except Exception as error:  # whatever the bytes are
+            raise FedDPError(f"{self.checkpoint_path} cannot be read: {error}") from error
         if not isinstance(checkpoint, Checkpoint):
             raise FedDPError(f"{self.checkpoint_path} is not a checkpoint.")
         return checkpoint
@@ -169,13 +181,27 @@ class RunDirectory:
         _write_atomically(self.summary_path, (strict_json(summary, indent=2) + "\n").encode())
 
 
+def _differing_keys(one: Scenario, other: Scenario) -> list[str]:
+    """The keys in which two scenarios differ."""
+    first, second = to_tables(one), to_tables(other)
+    return [
+        f"{section}.{name}"
+        for section in sorted({*first, *second})
+        for name in sorted({*first.get(section, {}), *second.get(section, {})})
+        if first.get(section, {}).get(name) != second.get(section, {}).get(name)
+    ]
+
+
 def _write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise FedDPError(f"{path} cannot be written ({error}); what it held before is still there.") from error
     # Without this a power cut could bring the old file back, and a ledger's mark would find no model for its release.
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -15,7 +15,7 @@ from fedDP.scenario.schema import Scenario
 
 
 def open_ledger(
-    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, start_round: int
+    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, run_id: str, start_round: int
 ) -> tuple[Ledger | None, str]:
     """The run's ledger and its scope in words; None without privacy.
 
@@ -30,13 +30,12 @@ def open_ledger(
     location, scope = str(directory.ledger_path.resolve()), "this run only"
     population = scenario.data.population_id
     simulation = rng == "seeded"
-    if scenario.data.path is not None and not simulation:
-        location = _population_location(scenario)
-        where = Path(location).name if scenario.budget.ledger is None else location
-        scope = f"all runs charged to population {population!r} in {where}"
-    elif scenario.budget.ledger is not None:
-        location = _absolute(scenario.budget.ledger)
-        scope = f"all runs charged to {scenario.budget.ledger}"
+    if (shared := shared_ledger(scenario)) is not None:
+        location = shared
+        whose = f"population {population!r} in {Path(shared).name}" if population else shared
+        scope = f"all runs charged to {whose}"
+        if scenario.data.path is not None and rng == "csprng":
+            _note_location(scenario, shared)
     clock = make_clock(scenario)
     ledger = Ledger.open(
         location,
@@ -49,10 +48,10 @@ def open_ledger(
         clock=clock,
         simulation=simulation,
     )
-    if ledger.num_charges() < start_round - 1:
+    if missing := set(range(1, start_round)) - ledger.charged_rounds(run_id):
         raise LedgerError(
-            f"The ledger {location} holds {ledger.num_charges()} charges, and the run has released {start_round - 1} "
-            "rounds: it is not the one they were charged to. Put that one back, or start again with another --out."
+            f"The ledger {location} knows nothing of {len(missing)} rounds that this run has released: it is not the "
+            "one they were charged to, or an old copy. Put that one back, or start again with another --out."
         )
     if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
         clock.begin(start_round, after=ledger.last_charged)
@@ -76,6 +75,13 @@ def _lost_its_week(plan: PrivacyPlan, ledger: Ledger, clock: SimulatedClock, sta
     return (ledger.status("week", week).spent_fraction or 0.0) + asked * cost / rule.limit(week) > 1.0
 
 
+def shared_ledger(scenario: Scenario) -> str | None:
+    """Where the ledger that several runs of the scenario share is; None where each run has its own."""
+    if scenario.data.path is not None and scenario.scenario.seed is None:
+        return _population_location(scenario)
+    return None if scenario.budget.ledger is None else _absolute(scenario.budget.ledger)
+
+
 def population_ledger(scenario: Scenario) -> Path:
     """Where the ledger of a user's own data lives: beside it, one for a population and unit."""
     assert scenario.data.path is not None
@@ -96,13 +102,20 @@ def _population_location(scenario: Scenario) -> str:
             f"Population {scenario.data.population_id!r} has a ledger already, {known}; a second one, {wanted}, would "
             "hide half of what is spent. Use the first."
         )
-    if wanted != str(beside) and not note.exists():
-        try:
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text(wanted + "\n", encoding="utf-8")
-        except OSError as error:
-            raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
     return wanted
+
+
+def _note_location(scenario: Scenario, location: str) -> None:
+    """Leaves a note beside a user's own data where its ledger lives elsewhere."""
+    beside = population_ledger(scenario)
+    note = beside.with_suffix(".url")
+    if location == str(beside) or note.exists():
+        return
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(location + "\n", encoding="utf-8")
+    except OSError as error:
+        raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
 
 
 def _absolute(location: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedDP.accounting import Gaussian, Poisson, Sampling, accountant_name
 from fedDP.budget import Ledger, WindowStatus
 from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
@@ -33,14 +34,26 @@ _CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
 }
 
 
-def sampling_text(plan: PrivacyPlan) -> dict[str, Any]:
+def sampling_text(sampling: Sampling) -> dict[str, Any]:
     """The sampling assumption."""
-    if plan.rate == 1.0:
-        return {"kind": "all", "rate": 1.0, "assumption": "every client takes part in every round"}
+    if isinstance(sampling, Poisson) and sampling.rate < 1.0:
+        return {
+            "kind": "poisson",
+            "rate": sampling.rate,
+            "assumption": "every client takes part independently with this probability; the cohort stays secret",
+        }
+    return {"kind": "all", "rate": 1.0, "assumption": "every client takes part in every round"}
+
+
+def _sampling_of(plan: PrivacyPlan, events: list[Gaussian]) -> dict[str, Any]:
+    """The sampling of everything that was charged, which may be several runs'."""
+    texts = [sampling_text(event.sampling) for event in events] or [sampling_text(plan.sampling)]
+    if all(text == texts[0] for text in texts):
+        return texts[0]
     return {
-        "kind": "poisson",
-        "rate": plan.rate,
-        "assumption": "every client takes part independently with this probability; the cohort stays secret",
+        "kind": "mixed",
+        "rate": max(text["rate"] for text in texts),
+        "assumption": "several runs, each with its own sampling; the rate is the largest",
     }
 
 
@@ -63,25 +76,26 @@ def statements(
         not_covered.append(f"one row = one client: a {unit} with several rows is protected for each row only")
     if rng == "seeded":
         not_covered.append("seeded randomness: every epsilon is nominal, whoever knows the seed can remove the noise")
+    events = ledger.events() if ledger else []
     common: dict[str, Any] = {
         "level": "client",
         "unit": unit,
         "neighboring_relation": scenario.privacy.neighboring_relation,
         "trust_model": TRUST_MODEL,
         "adversary": ADVERSARY,
-        "sampling": sampling_text(plan),
+        "sampling": _sampling_of(plan, events),
         # Of the spent epsilons, which are the ledger's: exact where nothing is sampled, whatever was asked for.
-        "accountant": "gdp" if plan.rate == 1.0 else "rdp",
+        "accountant": accountant_name(events or [plan.event()]) if ledger else "none",
         "delta": scenario.privacy.delta,
         "clock": scenario.budget.clock,
         "scope": scope,
-        "mode": plan.mode,
+        "mode": ledger.definition.mode if ledger else plan.mode,
         "rng": rng,
         "not_covered": not_covered,
     }
     if ledger is None:
         none = {"window": "lifetime", "key": "lifetime", "epsilon": "inf", "epsilon_certified": "inf", "charges": 0}
-        return [{**common, **none, "accountant": "none"}]
+        return [{**common, **none}]
     found = []
     for window in ("week", "year", "lifetime"):
         of_kind = [status for status in ledger.windows() if status.window == window]

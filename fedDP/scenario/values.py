@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date
 
+from fedDP.budget.weeks import IsoWeek
 from fedDP.scenario.keys import Shape
 
 LARGEST_SEED = 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
-_WEEK = re.compile(r"(\d{4})-W(\d{2})")
 _OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -25,17 +24,13 @@ def is_object_name(text: str) -> bool:
 
 
 def iso_week(text: str) -> tuple[int, int]:
-    """The ISO year and week of ``"2026-W01"``.
+    """The ISO year and week of ``"2026-W01"``, as the ledger's calendar reads it.
 
     Raises:
         ValueError: for another form, or a week that the year does not have.
     """
-    found = _WEEK.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    year, week = int(found[1]), int(found[2])
-    date.fromisocalendar(year, week, 1)
-    return year, week
+    week = IsoWeek.parse(text)
+    return week.year, week.week
 
 
 def _read_text(value: object) -> str:

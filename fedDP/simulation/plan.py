@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from fedDP.budget import IsoWeek, Ledger, SimulatedClock
 from fedDP.scenario.build import block_size, build_model_and_task
 from fedDP.scenario.load_data import LoadedData, load_data
-from fedDP.scenario.privacy_plan import PrivacyPlan, plan_privacy
+from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
+from fedDP.scenario.run_ledger import population_ledger, shared_ledger
 from fedDP.scenario.schema import Scenario
 from fedDP.scenario.statement import ADVERSARY, TRUST_MODEL, sampling_text
 from fedDP.training.blocks import block_shape
@@ -35,12 +38,14 @@ class Plan:
     Attributes:
         privacy: the resolved noise, sampling and windows.
         num_parameters: P, the coordinates that noise is added to.
+        held_out: clients (or, where a client is a site, records) that are kept for testing.
         warnings: ``{"code", "text"}`` each.
         seconds, memory_bytes: estimates.
     """
 
     privacy: PrivacyPlan
     num_parameters: int
+    held_out: int
     warnings: list[dict[str, str]]
     seconds: float
     memory_bytes: float
@@ -67,7 +72,7 @@ class Plan:
             "clip_norm": scenario.privacy.clip_norm,
             "noise_multiplier": plan.noise_multiplier,
             "noise_std": plan.noise_std,
-            "sampling": sampling_text(plan),
+            "sampling": sampling_text(plan.sampling),
             "mode": plan.mode,
             "accountant": plan.accountant if plan.noise_multiplier else "none",
             "neighboring_relation": scenario.privacy.neighboring_relation,
@@ -85,6 +90,10 @@ class Plan:
                 "year": plan.epsilon(max(by_year.values(), default=0)),
                 "total": plan.epsilon(plan.allowed_rounds),
             },
+            "allowances": {
+                name: rule.limit_epsilon(plan.weeks[0], scenario.privacy.delta) for name, rule in plan.rules.items()
+            },
+            "held_out": self.held_out,
             "budget": {
                 "week": budget.week if budget else None,
                 "year": budget.year if budget else None,
@@ -118,7 +127,8 @@ def plan_with_data(scenario: Scenario, data: LoadedData) -> Plan:
     return Plan(
         privacy=privacy,
         num_parameters=num_parameters,
-        warnings=find_warnings(privacy, data, num_parameters),
+        held_out=data.test.num_records if data.site_is_client else data.test.num_clients,
+        warnings=[*find_warnings(privacy, data, num_parameters), *_ledger_warnings(privacy)],
         seconds=seconds,
         memory_bytes=memory_bytes,
     )
@@ -153,6 +163,22 @@ def find_warnings(plan: PrivacyPlan, data: LoadedData, num_parameters: int) -> l
             )
     if scenario.scenario.seed is not None:
         found.append(("seeded", "A seed repeats the noise: every epsilon of this run is nominal."))
+    if count := data.num_ids_at_several_sites:
+        found.append(
+            (
+                "clients-at-several-sites",
+                f"{count} ids are seen at more than one site. Each counts as one client per site, so such a {unit} is "
+                "protected at each site by itself; for the whole, the cost grows with the number of sites.",
+            )
+        )
+    if data.num_capped:
+        found.append(
+            (
+                "records-left-out",
+                f"{data.num_capped} clients have more than data.max_records={scenario.data.max_records} records; the "
+                "first so many of each are used.",
+            )
+        )
     if data.unscaled:
         names = ", ".join(data.unscaled[:5]) + (", ..." if len(data.unscaled) > 5 else "")
         found.append(("unscaled-features", f"No public range for {names}: used as they are. Set data.ranges."))
@@ -161,6 +187,40 @@ def find_warnings(plan: PrivacyPlan, data: LoadedData, num_parameters: int) -> l
     if scenario.data.public:
         found.append(("simulation-metrics", "The data is declared public: exact test metrics are shown."))
     return [{"code": code, "text": text} for code, text in found]
+
+
+def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
+    """What a population's ledger has spent already: the plan's own figures are for an empty one."""
+    scenario = plan.scenario
+    location = None if plan.budget is None else shared_ledger(scenario)
+    others = [] if scenario.data.path is None else _other_ledgers(scenario)
+    found = []
+    if others:
+        text = (
+            f"Beside the data lie ledgers of other populations or units: {', '.join(others)}. If they speak of the "
+            "same people, what they spent counts too, and this one does not know it."
+        )
+        found.append({"code": "other-ledgers", "text": text})
+    if location is None or not Path(location).exists():
+        return found
+    ledger = Ledger.load(location)
+    clock = make_clock(scenario)
+    if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
+        clock.begin(1, after=ledger.last_charged)
+    weeks = [IsoWeek.of(clock.now(round)) for round in range(1, scenario.server.rounds + 1)]
+    year = ledger.status("year", weeks[0])
+    spent = "" if year.spent_fraction is None else f" {year.spent_fraction:.0%} of its {year.key} is spent."
+    granted = ledger.would_grant(plan.event(), weeks)
+    text = (
+        f"{Path(location).name} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} from "
+        f"{weeks[0].key} on; the figures above are those of an empty ledger."
+    )
+    return [*found, {"code": "ledger-in-use", "text": text}]
+
+
+def _other_ledgers(scenario: Scenario) -> list[str]:
+    own = population_ledger(scenario)
+    return sorted(path.name for path in own.parent.glob("*.ledger.db") if path != own)
 
 
 def _noise_warnings(plan: PrivacyPlan, num_parameters: int) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,9 +99,9 @@ def run(scenario: Scenario, out: str | Path | None = None, *, observer: Observer
             on_round=observer.round_finished,
         )
         baseline = None
-        if scenario.data.public and outcome.plan.noise_multiplier > 0.0:
+        if scenario.data.public and outcome.plan.noise_multiplier > 0.0 and outcome.rounds_completed:
             observer.baseline_started()
-            baseline = _baseline(scenario, grid, directory, data)
+            baseline = _baseline(scenario, grid, directory, data, rounds=outcome.rounds_completed)
     summary = make_summary(outcome, nodes=nodes, warnings=plan.warnings, baseline=baseline)
     summary["total_seconds"] = time.monotonic() - began
     directory.write_summary(summary)
@@ -128,12 +128,14 @@ def make_grid(scenario: Scenario, data: LoadedData, nodes: int) -> SimulationGri
     return RayGrid(app, nodes, address=scenario.resources.ray_address, threads=scenario.resources.threads)
 
 
-def _baseline(scenario: Scenario, grid: SimulationGrid, directory: RunDirectory, data: LoadedData) -> dict[str, Any]:
-    """The same federated training without privacy; simulation only, so its model is not kept."""
+def _baseline(
+    scenario: Scenario, grid: SimulationGrid, directory: RunDirectory, data: LoadedData, *, rounds: int
+) -> dict[str, Any]:
+    """As many rounds of the same training without privacy; simulation only, so its model is not kept."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(dir=directory.private) as folder:
-        plain = without_privacy(scenario)
+        plain = without_privacy(replace(scenario, server=replace(scenario.server, rounds=rounds)))
         outcome = conduct(plain, grid, RunDirectory(Path(folder) / "baseline", plain), test=data.test)
     return {
         "description": "the same federated training without clipping and noise",

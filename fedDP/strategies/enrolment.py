@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ class Enrolment:
         records: dict[str, npt.NDArray[np.int64]] = {}
         nodes: dict[str, list[int]] = {}
         shapes: dict[tuple[int, int], str] = {}
+        replicas: dict[str, bool] = {}
         for reply in sorted(replies, key=lambda message: message.metadata.src_node_id):
             node_id = reply.metadata.src_node_id
             if reply.has_error():
@@ -63,6 +65,7 @@ class Enrolment:
                     (site, np.frombuffer(packed, dtype="<i8").astype(np.int64))
                     for site, packed in zip(description["names"], description["records"], strict=True)
                 ]
+                replica = bool(description["replica"])
                 shape = (int(description["num-features"]), int(description["num-classes"]))
             except (KeyError, ValueError, TypeError) as error:
                 raise DataError(
@@ -70,8 +73,12 @@ class Enrolment:
                     "Run the same fedDP version on every node."
                 ) from error
             for site, counts in described:
-                if site in records and not np.array_equal(records[site], counts):
-                    raise DataError(f"Two nodes describe site {site!r} differently; give every site its own name.")
+                if site in records and not (replica and replicas[site] and np.array_equal(records[site], counts)):
+                    raise DataError(
+                        f"Two nodes describe a site {site!r}. Give every site its own name (the node's "
+                        "configuration 'site', or data.site_column)."
+                    )
+                replicas[site] = replica
                 records[site] = counts
                 nodes.setdefault(site, []).append(node_id)
                 shapes.setdefault(shape, site)
@@ -90,6 +97,13 @@ class Enrolment:
             num_features=num_features,
             num_classes=num_classes,
         )
+
+    def sha256(self) -> str:
+        """A fingerprint of what is fixed for a run: sites, record counts, and the shape of a record; not the nodes."""
+        digest = hashlib.sha256(repr((self.sites, self.num_features, self.num_classes)).encode())
+        for counts in self.records:
+            digest.update(np.asarray(counts, dtype="<i8").tobytes())
+        return digest.hexdigest()
 
     def blocks(self, cohort: npt.NDArray[np.int64], *, batch_size: int, block_size: int) -> dict[int, list[BlockPlan]]:
         """Cuts a cohort into blocks and shares them out: each to the least loaded node that serves its site.
@@ -119,9 +133,18 @@ class Enrolment:
 
 
 def pack_sites(
-    sites: Sequence[str], records: Sequence[npt.NDArray[np.int64]], *, num_features: int, num_classes: int
+    sites: Sequence[str],
+    records: Sequence[npt.NDArray[np.int64]],
+    *,
+    num_features: int,
+    num_classes: int,
+    replica: bool,
 ) -> RecordDict:
-    """A node's description of its sites; all of it is public."""
+    """A node's description of its sites; all of it is public.
+
+    Args:
+        replica: whether other nodes may hold the very same data, as in a simulation.
+    """
     return RecordDict(
         {
             "sites": ConfigRecord(
@@ -130,6 +153,7 @@ def pack_sites(
                     "records": [np.asarray(counts, dtype="<i8").tobytes() for counts in records],
                     "num-features": num_features,
                     "num-classes": num_classes,
+                    "replica": replica,
                 }
             )
         }

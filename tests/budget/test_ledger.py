@@ -284,9 +284,10 @@ class LedgerConformance:
         run = self.run(path, clock, Budget(delta=DELTA, year=0.5), rounds=2)
         grant = run.charge()
         monkeypatch.setattr("os.getpid", lambda: 1)  # as after a fork
-        for each in (grant, pickle.loads(pickle.dumps(grant))):
-            with pytest.raises(GrantError, match="another process"):
-                each.use()
+        with pytest.raises(GrantError, match="another process"):
+            grant.use()
+        with pytest.raises(GrantError, match="cannot be pickled"):
+            pickle.dumps(grant)
         again = run.charge(round=1)
         assert (again is grant, again.attempt) == (False, 2)
 
@@ -474,7 +475,7 @@ class LedgerConformance:
             change = {"mode": "renyi" if self.mode == "gaussian" else "gaussian", "plan": None}
         budget = Budget(delta=DELTA, year=0.5)
         self.open(path, clock, budget)
-        with pytest.raises(LedgerError, match=f"is another one: {next(iter(change))} is"):
+        with pytest.raises(LedgerError, match=f"created with other terms: {next(iter(change))}"):
             self.open(path, clock, **{"budget": budget, **change})
         assert count_rows(path) == 1
 

@@ -47,7 +47,7 @@ def test_the_root_of_the_file_system_is_refused() -> None:
 
 def test_a_finished_directory_is_refused(tmp_path: Path) -> None:
     RunDirectory(tmp_path / "run", hospital()).write_summary({"status": "completed"})
-    with pytest.raises(FedDPError, match="finished run and is not written to again"):
+    with pytest.raises(FedDPError, match=r"finished run .* is not written to again"):
         RunDirectory(tmp_path / "run", hospital())
 
 
@@ -80,7 +80,9 @@ def test_default_directories_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_checkpoints_come_back(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run", hospital())
     assert directory.load_checkpoint() is None
-    checkpoint = Checkpoint(round=3, run_id="r", arrays={}, inner_state=b"state", rounds=[{"round": 3}], seconds=1.5)
+    checkpoint = Checkpoint(
+        round=3, run_id="r", arrays={}, inner_state=b"state", rounds=[{"round": 3}], enrolment_sha256="e", seconds=1.5
+    )
     directory.save_checkpoint(checkpoint)
     assert directory.load_checkpoint() == checkpoint
     assert [path.name for path in directory.checkpoint_path.parent.iterdir()] == ["latest.pickle"]
@@ -96,7 +98,9 @@ def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_private_folder_without_its_directory_is_refused(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run", hospital())
-    checkpoint = Checkpoint(round=1, run_id="r", arrays={}, inner_state=b"", rounds=[], seconds=0.0)
+    checkpoint = Checkpoint(
+        round=1, run_id="r", arrays={}, inner_state=b"", rounds=[], enrolment_sha256="e", seconds=0.0
+    )
     directory.save_checkpoint(checkpoint)
     shutil.rmtree(directory.path)
     with pytest.raises(FedDPError, match="holds a checkpoint of a run whose directory"):

@@ -70,7 +70,7 @@ def test_a_name_is_not_shadowed_by_the_working_directory(tmp_path: Path, monkeyp
 
 
 def test_a_missing_file_lists_the_names(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"ships: .*hospital.* Nearest: hospital\."):
+    with pytest.raises(ScenarioError, match=r"these ship: .*hospital.* Nearest: hospital\."):
         load_scenario("hospitl")
     with pytest.raises(ScenarioError, match="there is no file"):
         load_scenario(tmp_path / "none.toml")

@@ -32,7 +32,7 @@ def charged(folder: Path, rounds: list[int], **overrides: object) -> tuple[Priva
     layers = {name.replace("__", "."): value for name, value in overrides.items()}
     plan = plan_privacy(hospital(12, {"server.rounds_per_week": 4, **layers}), CLIENTS)
     directory = RunDirectory(folder / "run", plan.scenario)
-    ledger, _ = open_ledger(plan, directory, rng="csprng", start_round=1)
+    ledger, _ = open_ledger(plan, directory, rng="csprng", run_id="r", start_round=1)
     for round in rounds:
         assert ledger is not None
         ledger.authorise(

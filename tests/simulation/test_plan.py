@@ -151,3 +151,34 @@ def test_nodes() -> None:
     assert resolve_nodes(hospital(1)) == 1
     assert resolve_nodes(hospital(1, {"resources.nodes": 3})) == 3
     assert resolve_nodes(load_scenario("hospital", {"resources.engine": "ray"})) >= 1
+
+
+def test_an_id_at_two_sites_is_named(tmp_path: Path) -> None:
+    own_table(tmp_path)
+    table = tmp_path / "table.csv"
+    table.write_text(table.read_text() + "p000,h1,30,0,1\np001,h0,30,0,1\n")
+    (warning,) = [found for found in plan(own_table(tmp_path)).warnings if found["code"] == "clients-at-several-sites"]
+    assert warning["text"].startswith("2 ids are seen at more than one site.")
+
+
+def test_records_beyond_the_cap_are_named(tmp_path: Path) -> None:
+    scenario = own_table(tmp_path, {"data.max_records": 1})
+    (warning,) = [found for found in plan(scenario).warnings if found["code"] == "records-left-out"]
+    clients = plan(scenario).privacy.num_clients
+    assert warning["text"].startswith(f"{clients} clients have more than data.max_records=1 records")
+
+
+def test_the_plan_says_what_a_shared_ledger_would_still_grant(tmp_path: Path) -> None:
+    scenario = own_table(tmp_path, {"server.rounds": 4})
+    assert "ledger-in-use" not in codes(scenario)
+    fedDP.run(scenario, tmp_path / "first")
+    (warning,) = [found for found in plan(scenario).warnings if found["code"] == "ledger-in-use"]
+    assert "would grant 4 from 2026-W03 on" in warning["text"]
+    spent = own_table(
+        tmp_path, {"server.rounds": 106, "privacy.noise_multiplier": plan(scenario).privacy.noise_multiplier}
+    )
+    result = fedDP.run(spent, tmp_path / "second")
+    assert result.status == "stopped-by-budget"
+    (warning,) = [found for found in plan(scenario).warnings if found["code"] == "ledger-in-use"]
+    assert "100% of its 2026 is spent" in warning["text"]
+    assert "would grant 0" in warning["text"]

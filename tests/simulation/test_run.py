@@ -15,10 +15,11 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file
 
 from fedDP.budget import Ledger
-from fedDP.errors import LedgerError
+from fedDP.errors import DataError, FedDPError, LedgerError
 from fedDP.scenario.build import build_model_and_task
 from fedDP.scenario.load import load_scenario
 from fedDP.scenario.load_data import load_data
+from fedDP.scenario.run_directory import RunDirectory
 from fedDP.scenario.run_ledger import population_ledger
 from fedDP.scenario.schema import Scenario
 from fedDP.simulation.run import RunResult, run
@@ -258,7 +259,7 @@ def test_a_run_does_not_go_on_without_the_ledger_it_was_charged_to(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         run(hospital(4), tmp_path / "run", observer=Interrupting(2))
     (tmp_path / "run" / "ledger.db").unlink()
-    with pytest.raises(LedgerError, match="holds 0 charges, and the run has released 2 rounds"):
+    with pytest.raises(LedgerError, match="knows nothing of 2 rounds that this run has released"):
         run(hospital(4), tmp_path / "run")
 
 
@@ -471,3 +472,78 @@ def test_a_killed_run_goes_on(tmp_path: Path, straight: RunResult) -> None:
     for key in ROW_KEYS - {"epsilon"}:
         assert [row[key] for row in spent] == [row[key] for row in unbroken]
     assert spent[3]["epsilon"]["total"] > unbroken[3]["epsilon"]["total"]
+
+
+def test_a_later_run_never_opens_the_next_simulated_year(tmp_path: Path) -> None:
+    scenario = own_table(tmp_path, {"server.rounds": 106})
+    assert run(scenario, tmp_path / "first").status == "completed"
+    later = run(scenario, tmp_path / "later")
+    assert (later.status, later.rounds_completed) == ("stopped-by-budget", 0)
+    assert later.summary["stop"]["resumes"] == "2027-01-04"
+    noise = later.summary["noise_multiplier"]  # what 106 rounds ask for; one round alone would ask for less
+    changes = {"server.rounds": 1, "budget.start": "2027-W01", "privacy.noise_multiplier": noise}
+    opened = run(own_table(tmp_path, changes), tmp_path / "opened")
+    assert [row["week"] for row in read_rounds(opened.directory)] == ["2027-W01"]
+
+
+def test_the_baseline_has_as_many_rounds_as_were_granted(tmp_path: Path) -> None:
+    fixed = {"privacy.noise_multiplier": 2.0, "budget.week": 1.0, "server.rounds_per_week": 50}
+    result = run(hospital(20, fixed), tmp_path / "run")
+    assert 0 < result.rounds_completed < 20
+    assert result.summary["baseline"]["rounds_completed"] == result.rounds_completed
+    assert run(hospital(20, {**fixed, "budget.week": 0.5}), tmp_path / "none").summary["baseline"] is None
+
+
+def test_an_unfinished_directory_names_the_keys_that_differ(tmp_path: Path) -> None:
+    RunDirectory(tmp_path / "run", hospital(2))
+    with pytest.raises(FedDPError, match=r"client\.epochs, server\.rounds differ"):
+        RunDirectory(tmp_path / "run", hospital(3, {"client.epochs": 2}))
+
+
+@pytest.mark.e2e
+def test_two_processes_cannot_run_in_one_directory(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run", hospital(2))
+    code = (
+        "import sys; from fedDP.scenario.load import load_scenario; from pathlib import Path\n"
+        "from fedDP.scenario.run_directory import RunDirectory\n"
+        "RunDirectory(Path(sys.argv[1]), load_scenario(Path(sys.argv[1]) / 'scenario.toml'))"
+    )
+    command = [sys.executable, "-c", code, str(directory.path)]
+    assert (
+        "Another process is running in" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    )
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    scenario = own_table(tmp_path, {"server.rounds": 6})
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, tmp_path / "run", observer=Interrupting(2))
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "".join(line for line in table.read_text().splitlines(keepends=True) if not line.startswith("p005"))
+    )
+    with pytest.raises(DataError, match="not what the run in"):
+        run(scenario, tmp_path / "run")
+
+
+def test_a_run_does_not_go_on_with_an_old_copy_of_its_ledger(tmp_path: Path) -> None:
+    scenario = own_table(tmp_path, {"server.rounds": 6})
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, tmp_path / "run", observer=Interrupting(2))
+    ledger = population_ledger(scenario)
+    old = ledger.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, tmp_path / "run", observer=Interrupting(4))
+    ledger.write_bytes(old)
+    with pytest.raises(LedgerError, match="knows nothing of 2 rounds"):
+        run(scenario, tmp_path / "run")
+
+
+def test_a_statement_speaks_of_all_that_its_ledger_was_charged(tmp_path: Path) -> None:
+    run(own_table(tmp_path, {"privacy.noise_multiplier": 30.0}), tmp_path / "sampled")
+    changes = {"privacy.noise_multiplier": 300.0, "privacy.sampling": "all", "privacy.sampling_rate": None}
+    result = run(own_table(tmp_path, changes), tmp_path / "full")
+    for statement in result.privacy:
+        assert statement["mode"] == "renyi"
+        assert statement["accountant"] == "rdp"
+        assert statement["sampling"]["kind"] == "mixed"

@@ -77,7 +77,7 @@ class Node:
         @app.query("describe")
         def describe(message: Message, context: Context) -> Message:
             counts = [np.array(records, dtype=np.int64) for records in self.sites.values()]
-            content = pack_sites(list(self.sites), counts, num_features=self.num_features, num_classes=2)
+            content = pack_sites(list(self.sites), counts, num_features=self.num_features, num_classes=2, replica=True)
             return Message(content, reply_to=message)
 
         @app.train()

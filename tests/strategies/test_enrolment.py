@@ -16,7 +16,7 @@ import fedDP.strategies.enrolment as enrolment_module
 from fedDP.errors import DataError, InvalidValueError
 from fedDP.simulation.local_grid import LocalGrid
 from fedDP.strategies import Enrolment
-from fedDP.strategies.enrolment import enrol, pack_sites
+from fedDP.strategies.enrolment import enrol, make_describe, pack_sites
 from tests.strategies.nodes import Node, make_strategy, model, run
 
 SITES = {"bern": [3, 40, 5, 0, 9, 9], "aarau": [2, 2, 70], "chur": [1]}
@@ -38,7 +38,9 @@ def by_node(described: dict[int, dict[str, Sequence[int]]], *, features: dict[in
             raise OSError("no such file: patients.csv")
         counts = [np.array(records) for records in described[node].values()]
         width = (features or {}).get(node, 13)
-        return Message(pack_sites(list(described[node]), counts, num_features=width, num_classes=2), reply_to=message)
+        return Message(
+            pack_sites(list(described[node]), counts, num_features=width, num_classes=2, replica=True), reply_to=message
+        )
 
     return app
 
@@ -94,7 +96,7 @@ def test_an_empty_cohort_has_no_blocks() -> None:
 
 def test_nodes_that_disagree_about_a_site_are_refused() -> None:
     app = by_node({1: {"bern": [3, 40]}, 2: {"bern": [3, 41]}})
-    with pytest.raises(DataError, match="describe site 'bern' differently"):
+    with pytest.raises(DataError, match="Two nodes describe a site 'bern'"):
         enrol(LocalGrid(app, 2))
 
 
@@ -167,3 +169,15 @@ def test_the_enrolment_stays_fixed_over_a_run() -> None:
     run(strategy, node, model((3,)), rounds=2)
     assert strategy.denominator == 2.0
     assert [blocks for _, blocks in node.orders] == [[(0, 1)], [(0, 1)]]
+
+
+def test_two_deployed_nodes_with_one_site_name_are_refused() -> None:
+    """Equal record counts do not make their data the same."""
+    counts = [np.full(5, 2, dtype=np.int64)]
+    replies = []
+    for node_id in (1, 2):
+        question = make_describe(node_id)
+        content = pack_sites(["all"], counts, num_features=3, num_classes=2, replica=False)
+        replies.append(Message(content, reply_to=question))
+    with pytest.raises(DataError, match="Two nodes describe a site 'all'"):
+        Enrolment.from_replies(replies)

@@ -37,7 +37,7 @@ def app_of(case: Case, sites: dict[str, list[Client]]) -> ClientApp:
     @app.query("describe")
     def describe(message: Message, context: Context) -> Message:
         counts = [np.array([len(targets) for _, targets in members]) for members in sites.values()]
-        return Message(pack_sites(list(sites), counts, num_features=13, num_classes=2), reply_to=message)
+        return Message(pack_sites(list(sites), counts, num_features=13, num_classes=2, replica=True), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
