@@ -11,11 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedDP.accounting import Gaussian, NeighboringRelation, events_all_full
 from fedDP.accounting.gdp import gdp_epsilon, gdp_mu, gdp_squared_budget
-from fedDP.accounting.rdp import ORDERS, rdp_at, rdp_budget
+from fedDP.accounting.rdp import ORDERS, rdp, rdp_at, rdp_budget
 from fedDP.budget.weeks import IsoWeek, weeks_in_iso_year
 from fedDP.errors import InvalidValueError, UnsupportedError
 from fedDP.privacy.limits import DELTA, EPSILON
@@ -34,6 +38,7 @@ _UNITS = 1 << 80
 _ROUNDING = 1e-12
 
 INTEGER_ORDERS: tuple[int, ...] = tuple(int(order) for order in ORDERS if order == int(order))
+_AT_INTEGERS = np.isin(ORDERS, INTEGER_ORDERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,14 +190,15 @@ def _even_week(
 ) -> WindowRule:
     if year.order is None or not plan:
         return WindowRule(name="week", order=year.order, units=year.units, split_year=True)
+    costs = dict(zip(INTEGER_ORDERS, _plan_costs(plan, relation).tolist(), strict=True))
     # How often the year could pay for the plan. Multiplying before dividing keeps the year's own order exact.
-    of_year, paid = year.units / _UNITS, _plan_cost(plan, year.order, relation)
+    of_year, paid = year.units / _UNITS, costs[year.order]
 
     def share(order: int) -> WindowRule:
-        units = year.units if order == year.order else _limit_units(of_year * _plan_cost(plan, order, relation) / paid)
+        units = year.units if order == year.order else _limit_units(of_year * costs[order] / paid)
         return WindowRule(name="week", order=order, units=units, split_year=True)
 
-    orders = [order for order in INTEGER_ORDERS if math.isfinite(_plan_cost(plan, order, relation))]
+    orders = [order for order, cost in costs.items() if math.isfinite(cost)]
     return min(map(share, orders), key=lambda rule: rule.limit_epsilon(_LONG_YEAR, budget.delta))
 
 
@@ -202,10 +208,9 @@ def choose_order(epsilon: float, delta: float, plan: Sequence[Gaussian] | None, 
     Raises:
         InvalidValueError: when no order has a budget at all.
     """
+    costs, budgets = _plan_costs(plan, relation).tolist(), _budgets(epsilon, delta)
     shares: Mapping[float, int] = {
-        _plan_cost(plan, order, relation) / budget: order
-        for order in INTEGER_ORDERS
-        if (budget := rdp_budget(epsilon, delta, order)) > 0.0
+        cost / budget: order for order, cost, budget in zip(INTEGER_ORDERS, costs, budgets, strict=True) if budget > 0.0
     }
     if not shares:
         raise InvalidValueError(
@@ -214,7 +219,16 @@ def choose_order(epsilon: float, delta: float, plan: Sequence[Gaussian] | None, 
     return shares[min(shares)]
 
 
-def _plan_cost(plan: Sequence[Gaussian] | None, order: int, relation: NeighboringRelation) -> float:
+@lru_cache(maxsize=256)  # calibration asks again for every noise multiplier it tries
+def _budgets(epsilon: float, delta: float) -> tuple[float, ...]:
+    return tuple(rdp_budget(epsilon, delta, order) for order in INTEGER_ORDERS)
+
+
+def _plan_costs(plan: Sequence[Gaussian] | None, relation: NeighboringRelation) -> NDArray[np.float64]:
+    """The plan's cost at each of `INTEGER_ORDERS`."""
     if not plan:
-        return order / 2.0
-    return math.fsum(rdp_at(event, order, relation) for event in plan)
+        return np.array(INTEGER_ORDERS) / 2.0
+    total = np.zeros(len(INTEGER_ORDERS))
+    for event in plan:
+        total += rdp(event, relation)[_AT_INTEGERS]
+    return total
