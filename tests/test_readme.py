@@ -107,4 +107,4 @@ def test_the_python_of_the_readme_needs_no_checkout_as_working_directory(tmp_pat
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("completed ")
+    assert done.stdout.splitlines()[-4].startswith("completed ")

@@ -305,7 +305,6 @@ class ClientLevelDP(Strategy):
             for reply in grid.send_and_receive(messages, timeout=timeout):
                 self._dispatch.receive(reply)
             messages = self._dispatch.retry()
-            timeout /= 2.0  # what is ordered again is less work each time
 
     def _authorise(self, server_round: int) -> Grant:
         clip_norm, denominator = self._clipping.clip_norm, self.denominator
