@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedDP.budget.clock import Clock, SimulatedClock, SystemClock
+    from fedDP.budget.committed_plan import PlannedRelease
     from fedDP.budget.grant import Grant
     from fedDP.budget.ledger import Ledger
     from fedDP.budget.policy import Budget
@@ -20,6 +21,7 @@ __all__ = [
     "Grant",
     "IsoWeek",
     "Ledger",
+    "PlannedRelease",
     "SimulatedClock",
     "SystemClock",
     "WindowStatus",
@@ -33,6 +35,7 @@ _LAZY = {
     "Grant": "grant",
     "IsoWeek": "weeks",
     "Ledger": "ledger",
+    "PlannedRelease": "committed_plan",
     "SimulatedClock": "clock",
     "SystemClock": "clock",
     "WindowStatus": "windows",

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from fedDP.accounting import Gaussian, NeighboringRelation
 from fedDP.budget.clock import Clock, SystemClock
+from fedDP.budget.committed_plan import PlannedRelease
 from fedDP.budget.database import Database, append_row, read_rows
 from fedDP.budget.definition import LedgerDefinition, check_text
 from fedDP.budget.grant import Grant
@@ -70,7 +71,8 @@ class Ledger:
         population: str | None = None,
         neighboring_relation: NeighboringRelation = "zero_out",
         mode: str = "auto",
-        plan: Sequence[Gaussian] | None = None,
+        plan: Sequence[Gaussian | PlannedRelease] | None = None,
+        exclusive: bool = False,
         clock: Clock | None = None,
         simulation: bool = False,
     ) -> Ledger:
@@ -81,13 +83,19 @@ class Ledger:
             budget: the allowances; fixed at creation.
             unit: what is protected, such as "patient"; fixed at creation.
             population: names the people; fixed at creation.
-            mode: "gaussian" (nothing sampled, exact), "renyi", or "auto": gaussian when the plan samples nothing.
-            plan: the releases that are expected, which must not depend on data; chooses the orders at creation.
+            mode: "gaussian" (nothing sampled, exact), "renyi" (any rounds, however chosen), "plan" (a committed
+                schedule, the tightest), or "auto", which picks one (`fedDP.budget.mode`); `definition.mode_reason`
+                says why.
+            plan: the releases that are expected, which must not depend on data. It chooses the orders at creation; a
+                ledger in plan mode stores it with its hash and grants nothing else.
+            exclusive: whether the ledger serves the plan's run alone, so that "auto" may commit to it.
             clock: the system clock by default; its kind is fixed at creation.
             simulation: whether seeded runs may charge it.
 
         Raises:
             LedgerError: when it cannot be read, was altered, or was created for something else.
+            InvalidValueError: for terms that make no sense, or a plan to commit to that exceeds the budget; no ledger
+                is created.
         """
         clock = clock or SystemClock()
         database = Database(url)
@@ -104,17 +112,20 @@ class Ledger:
             with database.transaction() as connection:
                 state, definition = _read(connection)
         if definition is None:
-            wanted = LedgerDefinition.create(**fixed, mode=mode, plan=plan)
+            now = _utc(clock, 1)
+            wanted = LedgerDefinition.create(
+                **fixed, mode=mode, plan=plan, exclusive=exclusive, created=IsoWeek.of(now)
+            )
             database.create()
             with database.transaction() as connection:
                 state, definition = _read(connection)  # another process may have been first
                 if definition is None:
-                    row = chained_row(0, GENESIS_HASH, _utc(clock, 1), kind="definition", definition=wanted.to_json())
+                    row = chained_row(0, GENESIS_HASH, now, kind="definition", definition=wanted.to_json())
                     append_row(connection, row)
             if definition is None:
                 state.apply(row)
                 definition = wanted
-        if differences := definition.differences(fixed, mode=mode):
+        if differences := definition.differences(fixed, mode=mode, plan=plan):
             raise LedgerError(
                 f"The ledger {database.url} was created with other terms: {'; '.join(differences)}. They are fixed for "
                 "its life; ask for the same."
@@ -189,7 +200,7 @@ class Ledger:
 
         Raises:
             BudgetExceeded: when a window cannot take it; nothing was charged.
-            LedgerError: when the ledger cannot vouch for it; nothing was granted.
+            LedgerError: when the ledger cannot vouch for it, or has committed to another release; nothing was granted.
             InvalidValueError: for a number outside its range, or an empty key.
             UnsupportedError: when the ledger's mode has no sound cost for the event.
         """
@@ -244,9 +255,9 @@ class Ledger:
         """Every window that was charged: the weeks, the years, the trailing one as of now, and the lifetime."""
         return self._windows.charged(self.last_week)
 
-    def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek]) -> int:
+    def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek], purpose: str = "train") -> int:
         """How many releases like `event`, one in each of `weeks` in turn, it would grant before it refuses one."""
-        return self._windows.would_grant(event, weeks)
+        return self._windows.would_grant(event, weeks, purpose)
 
     def events(self) -> list[Gaussian]:
         """Everything that was charged, equal events grouped."""
@@ -279,7 +290,7 @@ class Ledger:
                 )
             now = self._now(round)
             week = IsoWeek.of(now)
-            self._windows.check(event, costs, week)
+            planned = self._windows.check(event, costs, week, purpose)
             rows: list[dict[str, Any]] = []
             for charge in past:
                 if charge.status == "charged":
@@ -294,6 +305,7 @@ class Ledger:
                 attempt=len(past) + 1,
                 event=canonical_json(event.to_dict()),
                 costs=canonical_json({name: str(units) for name, units in costs.items()}),
+                planned=planned,
                 rng=rng,
                 nonce=secrets.token_hex(8),
                 **numbers,

@@ -16,7 +16,7 @@ from sqlalchemy import Column, Float, Integer, MetaData, Table, Text
 
 from fedDP.budget.weeks import IsoWeek
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _metadata = MetaData()
 
@@ -36,6 +36,7 @@ entries = Table(
     Column("attempt", Integer),
     Column("event", Text),  # JSON of the accounting event
     Column("costs", Text),  # JSON {window: cost in units of 2**-80, rounded up}
+    Column("planned", Integer),  # which release of a committed plan the charge uses up, counted from 0
     Column("clip_norm", Float),
     Column("denominator", Float),
     Column("max_weight", Float),

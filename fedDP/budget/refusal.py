@@ -15,10 +15,12 @@ class BudgetExceeded(FedDPError):
     Attributes:
         window: "week", "year", "trailing" or "lifetime".
         key: which one, such as "2026-W09".
-        spent: epsilon of the window so far.
+        spent: epsilon of the window so far; of a week whose allowance accumulates: of the year so far.
         asked: epsilon that the window would have with the release.
         allowance: epsilon that the window may have.
         resumes: the ISO date from which the same release would fit, or None when it never will.
+        reserve: the share of the window that is kept for evaluation, when it is this reserve that refuses; `spent`,
+            `asked` and `allowance` then speak of training alone. Else 0.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class BudgetExceeded(FedDPError):
         resumes: date | None,
         spent_fraction: float,
         asked_fraction: float,
+        reserve: float = 0.0,
     ) -> None:
         self.window = window
         self.key = key
@@ -39,10 +42,12 @@ class BudgetExceeded(FedDPError):
         self.asked = asked
         self.allowance = allowance
         self.resumes = resumes.isoformat() if resumes else None
+        self.reserve = reserve
         span = "the ledger's lifetime" if window == "lifetime" else f"{window} {key}"
         when = f"It would fit from {self.resumes} on." if resumes else "It will never fit this budget."
+        kept = f" for training, without the {reserve:.4g} of it that is reserved for evaluation," if reserve else ""
         super().__init__(
-            f"The budget of {span} cannot take this release: {spent_fraction:.1%} of it is spent and the release needs "
+            f"The budget of {span}{kept} cannot take this release: {spent_fraction:.1%} is spent and the release needs "
             f"{asked_fraction:.1%} more (epsilon spent {spent:.4g}, with the release {asked:.4g}, "
             f"allowance {allowance:.4g}). {when}"
         )

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from fedDP.accounting import Gaussian, event_from_dict
-from fedDP.budget.policy import TRAILING_WEEKS, WindowName
+from fedDP.budget.policy import EVALUATION_PURPOSES, TRAILING_WEEKS, Coverage, WindowName
 from fedDP.budget.records import GENESIS_HASH, row_hash
 from fedDP.budget.weeks import IsoWeek
 from fedDP.errors import LedgerError
@@ -44,6 +44,10 @@ class LedgerState:
     # Per ISO week: cost in units by window, and how often each event was charged.
     week_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
     week_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
+    # The part of both that is not evaluation.
+    training_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
+    training_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
+    next_planned: int = 0  # the first release of a committed plan that is not used up
     _events: dict[str, Gaussian] = field(default_factory=dict)
 
     def apply(self, row: Mapping[str, Any]) -> None:
@@ -84,36 +88,58 @@ class LedgerState:
         if text not in self._events:
             self._events[text] = event_from_dict(json.loads(text))
         event = self._events[text]
-        costs = json.loads(row["costs"])
+        costs = {window: int(cost) for window, cost in json.loads(row["costs"]).items()}
         week = IsoWeek(row["iso_year"], row["iso_week"])
-        units = self.week_units.setdefault(week, defaultdict(int))
-        for window, cost in costs.items():
-            units[window] += int(cost)
-        events = self.week_events.setdefault(week, defaultdict(int))
-        events[event] += 1
+        self.add(week, event, costs, row["purpose"])
+        if row["planned"] is not None:
+            self.next_planned = row["planned"] + 1
         charge = Charge(row["seq"], (row["run_id"], row["round"], row["purpose"]), row["attempt"])
         self.charges[charge.seq] = charge
         self.attempts[charge.key].append(charge)
 
-    def weeks(self, window: WindowName, week: IsoWeek) -> list[IsoWeek]:
+    def add(self, week: IsoWeek, event: Gaussian, costs: Mapping[WindowName, int], purpose: str) -> None:
+        """Adds a charge of `week` to the sums."""
+        sums = [(self.week_units, self.week_events)]
+        if purpose not in EVALUATION_PURPOSES:
+            sums.append((self.training_units, self.training_events))
+        for week_units, week_events in sums:
+            units = week_units.setdefault(week, defaultdict(int))
+            for window, cost in costs.items():
+                units[window] += cost
+            week_events.setdefault(week, defaultdict(int))[event] += 1
+
+    def weeks(self, window: Coverage, week: IsoWeek) -> list[IsoWeek]:
         """The charged weeks that `window` covers when it is `week`."""
         if window == "week":
             return [week] if week in self.week_units else []
         if window == "year":
             return [other for other in self.week_units if other.year == week.year]
+        if window == "year to date":
+            return [other for other in self.week_units if other.year == week.year and other <= week]
         if window == "trailing":
             return [other for other in self.week_units if 0 <= week.index - other.index < TRAILING_WEEKS]
         return list(self.week_units)
 
-    def spent_units(self, window: WindowName, week: IsoWeek) -> int:
-        """What the window has spent, in units at its own order."""
-        return sum(self.week_units[other].get(window, 0) for other in self.weeks(window, week))
+    def spent_units(
+        self, window: WindowName, week: IsoWeek, *, covers: Coverage | None = None, training: bool = False
+    ) -> int:
+        """What the window has spent, in units at its own order.
 
-    def spent_events(self, window: WindowName, week: IsoWeek) -> list[Gaussian]:
-        """The events charged in the window, equal ones grouped."""
+        Args:
+            window: whose order.
+            week: which one.
+            covers: the weeks that count; the window's own by default.
+            training: whether evaluation is left out.
+        """
+        sums = self.training_units if training else self.week_units
+        return sum(sums[other].get(window, 0) for other in self.weeks(covers or window, week) if other in sums)
+
+    def spent_events(self, window: Coverage, week: IsoWeek, *, training: bool = False) -> list[Gaussian]:
+        """The events charged in the weeks that `window` covers, equal ones grouped; `training`: without evaluation."""
         counts: dict[Gaussian, int] = defaultdict(int)
+        sums = self.training_events if training else self.week_events
         for other in self.weeks(window, week):
-            for event, count in self.week_events[other].items():
+            for event, count in sums.get(other, {}).items():
                 counts[event] += count
         return [
             Gaussian(event.noise_multiplier, sampling=event.sampling, count=event.count * count)

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 from fedDP.accounting import FullParticipation, Gaussian, Poisson, epsilon, smallest_noise_multiplier
 from fedDP.budget import Budget, Clock, IsoWeek, SimulatedClock, SystemClock
-from fedDP.budget.policy import TRAILING_WEEKS, WindowName, WindowRule, choose_mode, window_rules
+from fedDP.budget.mode import choose_mode
+from fedDP.budget.policy import TRAILING_WEEKS, WindowName, WindowRule, window_rules
 from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import DENOMINATOR, NOISE_MULTIPLIER, check_headroom
 from fedDP.scenario.schema import Scenario

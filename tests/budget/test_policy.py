@@ -8,11 +8,11 @@ import pytest
 
 from fedDP.accounting import FixedSize, Gaussian, Poisson, gdp_epsilon, gdp_squared_budget, rdp_at, rdp_budget
 from fedDP.budget import Budget, IsoWeek
+from fedDP.budget.mode import choose_mode
 from fedDP.budget.policy import (
     CHECK_ORDER,
     INTEGER_ORDERS,
     WINDOW_NAMES,
-    choose_mode,
     choose_order,
     cost_units,
     window_rules,
@@ -58,7 +58,8 @@ def test_whole_numbers_and_floats_are_the_same_budget() -> None:
 
 def test_is_limited() -> None:
     assert not Budget(delta=1e-6).is_limited
-    assert all(Budget(delta=1e-6, **{name: 1.0}).is_limited for name in WINDOW_NAMES)
+    values: list[dict[str, Any]] = [{name: 1.0} for name in WINDOW_NAMES]
+    assert all(Budget(delta=1e-6, **each).is_limited for each in values)
 
 
 @pytest.mark.parametrize("cost", [1e-20, 1e-9, 1 / 3, 0.1, 1.0, 12345.678, 1e12])
