@@ -76,7 +76,7 @@ class LedgerDefinition:
         releases = [PlannedRelease.of(each) for each in plan or ()]
         for release in releases:
             check_text("purpose", release.purpose)
-        chosen, reason = explain_mode(mode, releases, budget=budget, exclusive=exclusive)
+        chosen, reason = explain_mode(mode, plan, budget=budget, exclusive=exclusive)
         committed = None
         if chosen == "plan":
             committed = CommittedPlan.of(releases, carry_over=budget.carry_over == "cumulative")
