@@ -14,7 +14,7 @@ from fedDP.accounting.events import sensitivity
 from fedDP.budget.clock import ClockKind
 from fedDP.budget.committed_plan import CommittedPlan, PlannedRelease
 from fedDP.budget.mode import explain_mode
-from fedDP.budget.plan_limits import PlannedWindow, check_plan
+from fedDP.budget.plan_limits import PlannedWindow, check_plan, planned_windows
 from fedDP.budget.policy import CHECK_ORDER, Budget, Mode, WindowName, WindowRule, window_rules
 from fedDP.budget.records import SCHEMA_VERSION, canonical_json
 from fedDP.budget.weeks import IsoWeek
@@ -77,14 +77,15 @@ class LedgerDefinition:
         for release in releases:
             check_text("purpose", release.purpose)
         chosen, reason = explain_mode(mode, plan, budget=budget, exclusive=exclusive)
-        committed = None
+        committed: CommittedPlan | None = None
+        rules: dict[WindowName, Rule] = {}
         if chosen == "plan":
             committed = CommittedPlan.of(releases, carry_over=budget.carry_over == "cumulative")
             check_plan(committed, budget, neighboring_relation)
-            rules = _planned_windows(committed, neighboring_relation)
+            rules.update(planned_windows(committed, neighboring_relation))
         else:
             events = [release.event for release in releases]
-            rules = dict(window_rules(budget, chosen, events, neighboring_relation, created))
+            rules.update(window_rules(budget, chosen, events, neighboring_relation, created))
         return cls(
             ledger_id=secrets.token_hex(16),
             population=population,
@@ -125,7 +126,7 @@ class LedgerDefinition:
             fields["rules"] = {name: rules[name] for name in CHECK_ORDER if name in rules}  # JSON sorted them
             if fields["plan"] is not None:
                 plan = CommittedPlan.from_dict(fields["plan"], carry_over=budget.carry_over == "cumulative")
-                fields |= {"plan": plan, "rules": _planned_windows(plan, fields["neighboring_relation"])}
+                fields |= {"plan": plan, "rules": planned_windows(plan, fields["neighboring_relation"])}
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise LedgerError(f"The ledger's definition cannot be read: {error}") from error
@@ -146,11 +147,6 @@ class LedgerDefinition:
             for name, value in values.items()
             if value != asked[name]
         ]
-
-
-def _planned_windows(plan: CommittedPlan, relation: NeighboringRelation) -> dict[WindowName, Rule]:
-    """Every window of a committed plan: each is bounded by the plan, also one that the budget does not speak of."""
-    return {name: PlannedWindow(name=name, plan=plan, relation=relation) for name in CHECK_ORDER}
 
 
 def _flat(attributes: Mapping[str, Any]) -> dict[str, Any]:

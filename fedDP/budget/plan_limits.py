@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedDP.accounting import Gaussian, NeighboringRelation, epsilon
 from fedDP.budget.committed_plan import CommittedPlan
-from fedDP.budget.policy import WINDOW_NAMES, Budget, Coverage, WindowName
+from fedDP.budget.policy import CHECK_ORDER, WINDOW_NAMES, Budget, Coverage, WindowName
 from fedDP.budget.weeks import IsoWeek
 from fedDP.errors import InvalidValueError
 
@@ -110,6 +110,11 @@ class PlannedWindow:
     def cost(self, event: Gaussian, relation: NeighboringRelation) -> int:
         """One release."""
         return 1
+
+
+def planned_windows(plan: CommittedPlan, relation: NeighboringRelation) -> dict[WindowName, PlannedWindow]:
+    """Every window of a committed plan: each is bounded by the plan, also one that the budget does not speak of."""
+    return {name: PlannedWindow(name=name, plan=plan, relation=relation) for name in CHECK_ORDER}
 
 
 def _windows(plan: CommittedPlan, name: WindowName, weeks: list[IsoWeek]) -> dict[str, list[Gaussian]]:

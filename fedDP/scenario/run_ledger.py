@@ -39,12 +39,7 @@ def open_ledger(
     clock = make_clock(scenario)
     ledger = Ledger.open(
         location,
-        budget=plan.budget,
-        unit=scenario.scenario.unit,
-        population=population,
-        neighboring_relation=scenario.privacy.neighboring_relation,
-        mode=scenario.budget.mode,
-        plan=[plan.event(scenario.server.rounds)],
+        **plan.ledger_terms(),
         clock=clock,
         simulation=simulation,
     )

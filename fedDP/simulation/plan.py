@@ -74,6 +74,7 @@ class Plan:
             "noise_std": plan.noise_std,
             "sampling": sampling_text(plan.sampling),
             "mode": plan.mode,
+            "mode_reason": plan.mode_reason,
             "accountant": plan.accountant if plan.noise_multiplier else "none",
             "neighboring_relation": scenario.privacy.neighboring_relation,
             "trust_model": TRUST_MODEL,

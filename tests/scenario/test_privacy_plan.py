@@ -17,7 +17,8 @@ from fedDP.scenario.schema import Scenario
 
 CLIENTS = 700
 
-POISSON: dict[str, object] = {"privacy.sampling": "poisson", "privacy.sampling_rate": 0.2}
+POISSON: dict[str, object] = {"privacy.sampling": "poisson", "privacy.sampling_rate": 0.2, "budget.mode": "renyi"}
+PLANNED: dict[str, object] = {**POISSON, "budget.mode": "auto"}
 ALL: dict[str, object] = {"privacy.sampling": "all", "privacy.sampling_rate": None}
 NO_WINDOW: dict[str, object] = {
     "budget.week": None,
@@ -46,19 +47,9 @@ def scenario(*layers: dict[str, object], rounds: int = 12, rounds_per_week: int 
     return load_scenario("hospital", overrides)
 
 
-def ledger_of(plan: PrivacyPlan, folder: Path, rounds: int | None = None) -> Ledger:
+def ledger_of(plan: PrivacyPlan, folder: Path) -> Ledger:
     """The ledger that a run of the plan opens."""
-    chosen = plan.scenario
-    assert plan.budget is not None
-    return Ledger.open(
-        str(folder / "ledger.db"),
-        budget=plan.budget,
-        unit=chosen.scenario.unit,
-        neighboring_relation=chosen.privacy.neighboring_relation,
-        mode=chosen.budget.mode,
-        plan=[plan.event(rounds or chosen.server.rounds)],
-        clock=make_clock(chosen),
-    )
+    return Ledger.open(str(folder / "ledger.db"), **plan.ledger_terms(), clock=make_clock(plan.scenario))
 
 
 def authorise(ledger: Ledger, plan: PrivacyPlan, round: int, noise_multiplier: float | None = None) -> None:
