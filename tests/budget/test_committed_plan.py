@@ -307,6 +307,18 @@ def test_the_plan_is_accounted_for_as_a_whole() -> None:
     assert renyi.would_grant(TRAIN, [IsoWeek(2027, 1)] * 260) <= 260
 
 
+def test_it_is_accounted_for_under_the_ledgers_relation() -> None:
+    """What replaces a client's data moves the sum by twice as much."""
+    plan = [Gaussian(50.0, count=10)]
+    single, double = epsilon(plan, DELTA), epsilon(plan, DELTA, neighboring_relation="replace_one")
+    budget = Budget(delta=DELTA, lifetime=(single + double) / 2)
+    windows_of(budget, mode="plan", plan=plan)
+    with pytest.raises(InvalidValueError, match="plan="):
+        windows_of(budget, mode="plan", plan=plan, neighboring_relation="replace_one")
+    windows = windows_of(Budget(delta=DELTA), mode="plan", plan=plan, neighboring_relation="replace_one")
+    assert windows.status("lifetime", IsoWeek(2027, 1)).allowance_epsilon == double
+
+
 def test_what_it_certifies_is_the_epsilon_of_the_plan() -> None:
     windows = windows_of(WIDE, mode="plan", plan=SCHEDULE)
     of_week, everything = [times(TRAIN, 2), EVAL], [times(TRAIN, 4), OTHER, times(EVAL, 2)]
@@ -342,7 +354,14 @@ def test_it_is_reopened_with_its_plan_or_without(tmp_path: Path, clock: SetClock
     first = open_ledger(tmp_path, clock)
     for changes in ({}, {"mode": "auto"}, {"plan": None}, {"plan": None, "mode": "auto"}):
         assert open_ledger(tmp_path, clock, **changes).definition == first.definition
-    split = [PlannedRelease(TRAIN, IsoWeek(2027, 10))] * 2 + SCHEDULE[1:]  # the same, written otherwise
+    (tmp_path / "late").mkdir()
+    first = open_ledger(tmp_path / "late", clock, budget=CUMULATIVE)
+    assert open_ledger(tmp_path / "late", clock, budget=CUMULATIVE).definition == first.definition
+
+
+def test_a_plan_written_otherwise_is_the_same(tmp_path: Path, clock: SetClock) -> None:
+    first = open_ledger(tmp_path, clock)
+    split = [PlannedRelease(TRAIN, IsoWeek(2027, 10))] * 2 + SCHEDULE[1:]
     assert open_ledger(tmp_path, clock, split).definition == first.definition
 
 
