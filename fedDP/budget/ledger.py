@@ -40,6 +40,7 @@ class Ledger:
         2. A grant is given only if every window can take the release: the sums of costs, rounded up, stay within the
            allowances, rounded down. The filter is valid however later rounds are chosen (Gaussian mode: Smith &
            Thakurta 2022, arXiv:2210.17520; Rényi mode: Feldman & Zrnic 2021, arXiv:2008.11193, at one order a window).
+           In plan mode it is given only to the next release of a schedule that was committed to and fits as a whole.
         3. The check and the charge are one exclusive transaction, so that processes cannot spend the same budget twice.
         4. A decision depends on the ledger, the clock and configured numbers alone.
         5. Altered or missing rows are found when the ledger is opened, and rows missing from its end or altered there

@@ -117,7 +117,8 @@ class LedgerState:
         if window == "year to date":
             return [other for other in self.week_units if other.year == week.year and other <= week]
         if window == "trailing":
-            return [other for other in self.week_units if 0 <= week.index - other.index < TRAILING_WEEKS]
+            first = week.plus(1 - TRAILING_WEEKS)
+            return [other for other in self.week_units if first <= other <= week]
         return list(self.week_units)
 
     def spent_units(

@@ -1,8 +1,7 @@
-"""Ledgers that committed to a schedule: that schedule is granted, in its order and weeks, and nothing else."""
+"""Ledgers that committed to a schedule: that is granted, in its order and weeks, and nothing else."""
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,13 @@ from typing import Any
 import pytest
 
 from fedDP.accounting import Gaussian, Poisson, epsilon
-from fedDP.budget import Budget, BudgetExceeded, IsoWeek, Ledger, PlannedRelease
+from fedDP.budget import Budget, BudgetExceeded, IsoWeek, PlannedRelease
 from fedDP.budget.committed_plan import CommittedPlan
-from fedDP.budget.definition import LedgerDefinition
-from fedDP.budget.plan_limits import plan_limits
-from fedDP.budget.policy import WINDOW_NAMES, WindowName
+from fedDP.budget.policy import WINDOW_NAMES
 from fedDP.errors import InvalidValueError, LedgerError
 
-from .ledgers import Run, SetClock, authorise, charge, count_rows, fill, raw, weeks_of, windows_of, without_sync
-
-DELTA = 1e-6
-WIDE = Budget(delta=DELTA, year=5.0)
-TRAIN = Gaussian(8.0, sampling=Poisson(0.1))
-OTHER = Gaussian(9.0, sampling=Poisson(0.1))
-EVAL = Gaussian(40.0, sampling=Poisson(0.5))
+from .ledgers import Run, SetClock, authorise, charge, count_rows, fill, raw, windows_of, without_sync
+from .plans import CUMULATIVE, DELTA, EVAL, OTHER, SCHEDULE, TRAIN, WIDE, open_ledger, planned, times, two_a_week
 
 
 @pytest.fixture(autouse=True)
@@ -36,32 +28,6 @@ def clock() -> SetClock:
     clock = SetClock()
     clock.set_week("2027-W10")
     return clock
-
-
-def times(event: Gaussian, count: int) -> Gaussian:
-    return Gaussian(event.noise_multiplier, sampling=event.sampling, count=count)
-
-
-def planned(event: Gaussian, week: str, count: int = 1, purpose: str = "train") -> PlannedRelease:
-    return PlannedRelease(times(event, count), IsoWeek.parse(week), purpose)
-
-
-def two_a_week(*weeks: str) -> list[PlannedRelease]:
-    return [planned(TRAIN, week, 2) for week in weeks]
-
-
-SCHEDULE = [
-    planned(TRAIN, "2027-W10", 2),
-    planned(EVAL, "2027-W10", purpose="eval"),
-    planned(OTHER, "2027-W11"),
-    planned(EVAL, "2027-W11", purpose="eval"),
-    planned(TRAIN, "2027-W13", 2),
-]
-
-
-def open_ledger(path: Path, clock: SetClock, plan: Any = SCHEDULE, budget: Budget = WIDE, **changes: Any) -> Ledger:
-    values: dict[str, Any] = {"unit": "patient", "mode": "plan", **changes}
-    return Ledger.open(str(path / "ledger.db"), budget=budget, plan=plan, clock=clock, **values)
 
 
 # What is granted
@@ -182,9 +148,6 @@ def test_a_full_week_at_the_end_of_a_year_waits_for_the_next() -> None:
 # Carry-over
 
 
-CUMULATIVE = Budget(delta=DELTA, year=5.0, week=3.0, carry_over="cumulative")
-
-
 def test_carried_over_releases_may_still_be_made_in_their_order() -> None:
     plan = [planned(TRAIN, "2027-W10", 2), planned(OTHER, "2027-W11"), planned(TRAIN, "2027-W12")]
     windows = windows_of(CUMULATIVE, mode="plan", plan=plan)
@@ -271,163 +234,6 @@ def test_two_processes_share_one_plan(tmp_path: Path, clock: SetClock) -> None:
             run.charge()
 
 
-# What the ledger commits to
-
-
-@pytest.mark.parametrize(
-    ("budget", "window"),
-    [
-        (Budget(delta=DELTA, year=1.0, trailing=50.0), "year 2027"),
-        (Budget(delta=DELTA, trailing=1.0), "trailing 2028-W05"),
-        (Budget(delta=DELTA, lifetime=1.0), "lifetime lifetime"),
-        (Budget(delta=DELTA, week=0.5), "week 2027-W11"),
-    ],
-)
-def test_a_plan_beyond_its_budget_makes_no_ledger(tmp_path: Path, clock: SetClock, budget: Budget, window: str) -> None:
-    plan = [
-        *two_a_week("2027-W10"),
-        planned(Gaussian(1.0, sampling=Poisson(0.1)), "2027-W11", 4),
-        *two_a_week("2028-W05"),
-    ]
-    with pytest.raises(InvalidValueError, match=rf"plan='epsilon [\d.]+ in the {window}': expected at most .* there"):
-        open_ledger(tmp_path, clock, plan, budget)
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_plan_is_accounted_for_as_a_whole() -> None:
-    """No filter's loss: the budget may be the epsilon of the plan, to the last bit."""
-    plan = [planned(TRAIN, week, 5) for week in weeks_of(2027)]
-    exactly = epsilon([times(TRAIN, 260)], DELTA)
-    windows = windows_of(Budget(delta=DELTA, year=exactly), mode="plan", plan=plan)
-    assert sum(fill(windows, TRAIN, week) for week in weeks_of(2027)) == 260
-    assert windows.status("year", IsoWeek(2027, 52)).spent_epsilon == exactly
-    with pytest.raises(InvalidValueError, match="plan="):
-        windows_of(Budget(delta=DELTA, year=exactly * (1 - 1e-9)), mode="plan", plan=plan)
-    renyi = windows_of(Budget(delta=DELTA, year=exactly), mode="renyi", plan=plan)
-    assert renyi.would_grant(TRAIN, [IsoWeek(2027, 1)] * 260) <= 260
-
-
-def test_what_it_certifies_is_the_epsilon_of_the_plan() -> None:
-    windows = windows_of(WIDE, mode="plan", plan=SCHEDULE)
-    of_week, everything = [times(TRAIN, 2), EVAL], [times(TRAIN, 4), OTHER, times(EVAL, 2)]
-    charge(windows, TRAIN, "2027-W10")
-    week = windows.status("week", IsoWeek(2027, 10))
-    assert week.allowance_epsilon == epsilon(of_week, DELTA)
-    assert week.spent_epsilon == epsilon([TRAIN], DELTA)
-    assert (week.spent_fraction, week.charges) == (1 / 3, 1)
-    wide: tuple[WindowName, ...] = ("year", "trailing", "lifetime")
-    for name in wide:
-        status = windows.status(name, IsoWeek(2027, 13))
-        assert status.allowance_epsilon == epsilon(everything, DELTA)
-        assert status.spent_fraction == 1 / 7
-    assert windows.status("week", IsoWeek(2027, 12)).allowance_epsilon == 0.0
-    assert windows.status("week", IsoWeek(2027, 12)).spent_fraction is None
-
-
-def test_the_plan_and_its_hash_are_in_the_first_row(tmp_path: Path, clock: SetClock) -> None:
-    ledger = open_ledger(tmp_path, clock)
-    with raw(tmp_path / "ledger.db") as connection:
-        ((text,),) = connection.execute("SELECT definition FROM entries WHERE seq = 0")
-    stored = json.loads(text)["plan"]
-    assert stored["sha256"] == CommittedPlan.of(SCHEDULE).sha256
-    assert stored["releases"][1] == {"event": EVAL.to_dict(), "week": "2027-W10", "purpose": "eval"}
-    assert LedgerDefinition.from_json(text) == ledger.definition
-    other = text.replace('"noise_multiplier":9.0', '"noise_multiplier":90.0')
-    assert other != text
-    with pytest.raises(LedgerError, match="not the one that was committed to"):
-        LedgerDefinition.from_json(other)
-
-
-def test_it_is_reopened_with_its_plan_or_without(tmp_path: Path, clock: SetClock) -> None:
-    first = open_ledger(tmp_path, clock)
-    for changes in ({}, {"mode": "auto"}, {"plan": None}, {"plan": None, "mode": "auto"}):
-        assert open_ledger(tmp_path, clock, **changes).definition == first.definition
-    split = [PlannedRelease(TRAIN, IsoWeek(2027, 10))] * 2 + SCHEDULE[1:]  # the same, written otherwise
-    assert open_ledger(tmp_path, clock, split).definition == first.definition
-
-
-@pytest.mark.parametrize("mode", ["plan", "auto"])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        SCHEDULE[:-1],
-        SCHEDULE[1:],
-        [*SCHEDULE, planned(TRAIN, "2027-W14")],
-        [planned(OTHER, "2027-W10", 2), *SCHEDULE[1:]],
-        [planned(TRAIN, "2027-W10", 3), *SCHEDULE[1:]],
-        [planned(TRAIN, "2027-W09", 2), *SCHEDULE[1:]],
-        [planned(TRAIN, "2027-W10", 2, "metric"), *SCHEDULE[1:]],
-        [TRAIN],
-    ],
-)
-def test_another_plan_is_refused(tmp_path: Path, clock: SetClock, changed: Any, mode: str) -> None:
-    open_ledger(tmp_path, clock)
-    with pytest.raises(LedgerError, match="created with other terms: plan is "):
-        open_ledger(tmp_path, clock, changed, mode=mode)
-
-
-def test_other_modes_do_not_take_its_place(tmp_path: Path, clock: SetClock) -> None:
-    open_ledger(tmp_path, clock)
-    with pytest.raises(LedgerError, match="mode is 'plan' in the ledger, 'renyi' was asked"):
-        open_ledger(tmp_path, clock, mode="renyi")
-
-
-def test_a_plan_in_a_ledger_of_another_mode_commits_to_nothing(tmp_path: Path, clock: SetClock) -> None:
-    ledger = open_ledger(tmp_path, clock, mode="renyi")
-    assert ledger.definition.plan is None
-    authorise(ledger, OTHER)
-    open_ledger(tmp_path, clock, two_a_week("2027-W20"), mode="renyi")
-
-
-# Plans that make no sense
-
-
-@pytest.mark.parametrize(
-    ("plan", "budget", "message"),
-    [
-        (None, WIDE, "plan=None: expected the schedule"),
-        ([], WIDE, r"plan=\[\]: expected the schedule"),
-        ([*two_a_week("2027-W11"), *two_a_week("2027-W10")], WIDE, "in the order of their weeks"),
-        ([*two_a_week("2027-W11"), TRAIN], WIDE, "a week for all of them, or for none"),
-        ([TRAIN], Budget(delta=DELTA, week=5.0), r"PlannedRelease\(event, week="),
-        ([TRAIN], Budget(delta=DELTA, year=5.0, week="even"), r"PlannedRelease\(event, week="),
-        (SCHEDULE, Budget(delta=DELTA, year=5.0, reserve_evaluation=0.1), 'purpose="eval"'),
-        ([PlannedRelease(TRAIN, purpose="")], WIDE, "purpose="),
-        ([PlannedRelease(TRAIN, purpose=None)], WIDE, "purpose="),  # type: ignore[arg-type]
-    ],
-)
-def test_a_plan_that_makes_no_sense(tmp_path: Path, clock: SetClock, plan: Any, budget: Budget, message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        open_ledger(tmp_path, clock, plan, budget)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("week", ["2027-W10", 10, IsoWeek(2027, 53), IsoWeek(2027, 0), (2027, 10)])
-def test_a_week_that_is_none(week: Any) -> None:
-    with pytest.raises(InvalidValueError, match="week="):
-        PlannedRelease(TRAIN, week)
-
-
-@pytest.mark.parametrize("counts", [[2, 2, 2], [2, 3, 2], [3, 2, 2], [1, 1, 0], [0, 1]])
-def test_an_even_week_is_equal_numbers(counts: list[int]) -> None:
-    budget = Budget(delta=DELTA, year=5.0, week="even")
-    plan = [planned(TRAIN, f"2027-W{10 + ahead}", count) for ahead, count in enumerate(counts) if count]
-    windows = windows_of(budget, mode="plan", plan=plan)
-    assert [fill(windows, TRAIN, f"2027-W{10 + ahead}") for ahead in range(len(counts))] == counts
-
-
-@pytest.mark.parametrize("counts", [[2, 4, 3], [2, 0, 2], [1, 3]])
-def test_an_uneven_week_is_refused(counts: list[int]) -> None:
-    plan = [planned(TRAIN, f"2027-W{10 + ahead}", count) for ahead, count in enumerate(counts) if count]
-    with pytest.raises(InvalidValueError, match=r"releases a week in 2027.*differ by at most one.*Spread"):
-        windows_of(Budget(delta=DELTA, year=5.0, week="even"), mode="plan", plan=plan)
-
-
-def test_every_year_is_split_by_itself() -> None:
-    plan = [*[planned(TRAIN, f"2027-W{week}", 5) for week in (51, 52)], planned(TRAIN, "2028-W01", 1)]
-    windows_of(Budget(delta=DELTA, year=5.0, week="even"), mode="plan", plan=plan)
-
-
 # Without weeks
 
 
@@ -467,20 +273,6 @@ def test_would_grant_follows_the_plan() -> None:
     assert windows.state.next_planned == 0
     charge(windows, TRAIN, "2027-W10")
     assert windows.would_grant(TRAIN, weeks) == 1
-
-
-def test_the_limits_of_a_plan_leave_out_windows_within_others() -> None:
-    plan = CommittedPlan.of([planned(TRAIN, week, 1) for year in (2027, 2028) for week in weeks_of(year)])
-    budget = Budget(delta=DELTA, year=1.0, week=0.5, lifetime=3.0)
-    limits = plan_limits(plan, budget)
-    by_window = {name: [limit for limit in limits if limit.window == name] for name in ("week", "year", "lifetime")}
-    assert {name: len(found) for name, found in by_window.items()} == {"week": 104, "year": 2, "lifetime": 1}
-    assert {limit.epsilon for limit in by_window["week"]} == {0.5}
-    trailing = [limit for limit in limits if limit.window == "trailing"]
-    assert {sum(event.count for event in limit.events) for limit in trailing} == {53}
-    assert len(trailing) == 104 - 53 + 1
-    one_year = CommittedPlan.of([planned(TRAIN, week) for week in weeks_of(2027)])
-    assert len([limit for limit in plan_limits(one_year, budget) if limit.window == "trailing"]) == 1
 
 
 def test_no_window_ever_holds_more_than_it_certifies() -> None:

@@ -147,6 +147,8 @@ def test_rules_come_in_the_order_of_the_check() -> None:
     assert tuple(window_rules(budget, "gaussian", None, "zero_out")) == CHECK_ORDER
     assert set(CHECK_ORDER) == set(WINDOW_NAMES)
     assert window_rules(Budget(delta=1e-6), "renyi", None, "zero_out") == {}
+    with pytest.raises(InvalidValueError, match="mode='plan'"):
+        window_rules(budget, "plan", FULL, "zero_out")
 
 
 def test_replace_one_costs_four_times_as_much() -> None:
