@@ -188,7 +188,7 @@ def test_a_week_that_is_none(week: Any) -> None:
         PlannedRelease(TRAIN, week)
 
 
-@pytest.mark.parametrize("counts", [[2, 2, 2], [2, 3, 2], [3, 2, 2], [1, 1, 0], [0, 1]])
+@pytest.mark.parametrize("counts", [[2, 2, 2], [2, 3, 2], [3, 2, 2], [1, 1, 0], [0, 1], [4, 4, 1]])
 def test_an_even_week_is_equal_numbers(counts: list[int]) -> None:
     budget = Budget(delta=DELTA, year=5.0, week="even")
     plan = [planned(TRAIN, f"2027-W{10 + ahead}", count) for ahead, count in enumerate(counts) if count]

@@ -17,8 +17,7 @@ from fedDP.scenario.schema import Scenario
 
 CLIENTS = 700
 
-POISSON: dict[str, object] = {"privacy.sampling": "poisson", "privacy.sampling_rate": 0.2, "budget.mode": "renyi"}
-PLANNED: dict[str, object] = {**POISSON, "budget.mode": "auto"}
+POISSON: dict[str, object] = {"privacy.sampling": "poisson", "privacy.sampling_rate": 0.2}
 ALL: dict[str, object] = {"privacy.sampling": "all", "privacy.sampling_rate": None}
 NO_WINDOW: dict[str, object] = {
     "budget.week": None,
@@ -52,16 +51,18 @@ def ledger_of(plan: PrivacyPlan, folder: Path) -> Ledger:
     return Ledger.open(str(folder / "ledger.db"), **plan.ledger_terms(), clock=make_clock(plan.scenario))
 
 
-def authorise(ledger: Ledger, plan: PrivacyPlan, round: int, noise_multiplier: float | None = None) -> None:
+def authorise(
+    ledger: Ledger, plan: PrivacyPlan, round: int, noise_multiplier: float | None = None, purpose: str = "train"
+) -> None:
     event = Gaussian(noise_multiplier or plan.noise_multiplier, sampling=plan.sampling)
-    ledger.authorise(event, run_id="r", round=round, purpose="train", clip_norm=1.0, denominator=plan.denominator)
+    ledger.authorise(event, run_id="r", round=round, purpose=purpose, clip_norm=1.0, denominator=plan.denominator)
 
 
-def granted(ledger: Ledger, plan: PrivacyPlan, rounds: int) -> tuple[int, str | None]:
+def granted(ledger: Ledger, plan: PrivacyPlan, rounds: int, purpose: str = "train") -> tuple[int, str | None]:
     """How many rounds the ledger grants before its first refusal, and the window that refuses."""
     for round in range(1, rounds + 1):
         try:
-            authorise(ledger, plan, round)
+            authorise(ledger, plan, round, purpose=purpose)
         except BudgetExceeded as refusal:
             return round - 1, refusal.window
     return rounds, None
