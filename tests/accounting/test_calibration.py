@@ -144,6 +144,12 @@ def test_a_slow_accountant_is_asked_a_few_times(
     assert best <= noise <= best * (1 + 1e-4)
 
 
+def test_an_epsilon_that_is_not_a_number_never_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedDP.accounting.promise.epsilon", lambda *_: math.nan)
+    with pytest.raises(InvalidValueError, match="target_epsilon="):
+        calibrate_noise_multiplier(1.0, 1e-6)
+
+
 # --- schedules and windows
 
 SCHEDULE = [Gaussian(1.5 - 0.03 * step, sampling=Poisson(0.01), count=50) for step in range(20)]
@@ -202,6 +208,10 @@ def test_no_scaled_noise_leaves_its_range() -> None:
     with pytest.raises(InvalidValueError, match=r"target_epsilon=0\.1.*at most 100000 reaches"):
         calibrate_scale([(events, 0.1)], 1e-6)
     assert calibrate_scale([([Gaussian(1e5)], 1e-4)], 1e-6) <= 1.0
+    multiplier = 15 / 7
+    assert 1e5 / multiplier * multiplier > 1e5  # the largest factor is the float below
+    with pytest.raises(InvalidValueError, match=r"target_epsilon=1e-06"):
+        calibrate_scale([([Gaussian(multiplier, count=10**9)], 1e-6)], 1e-6)
     # The smallest noise that is searched is enough: nobody is ever drawn, but with probability 1e-7.
     rare = Gaussian(1.0, sampling=Poisson(1e-7))
     assert 1e-6 <= calibrate_scale([([rare], 20.0)], 1e-6, accountant="rdp") < 1.0

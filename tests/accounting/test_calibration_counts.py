@@ -69,16 +69,15 @@ def test_the_rate_is_the_highest_that_fits(noise: float, count: int, target: flo
 
 def test_everybody_may_take_part_where_the_exact_account_says_so() -> None:
     """The Rényi account of rates just below 1 is above the target, that of full participation is exact."""
-    target = 1.01 * epsilon([Gaussian(5.0, count=10)], 1e-6, "gdp")
-    assert epsilon([Gaussian(5.0, sampling=Poisson(0.9999), count=10)], 1e-6, "rdp") > target
-    for accountant in (None, "gdp"):
-        assert calibrate_sampling_rate(target, 1e-6, noise_multiplier=5.0, count=10, accountant=accountant) == 1.0
-        cohort = calibrate_cohort_size(
-            target, 1e-6, noise_multiplier=5.0, population=30, count=10, accountant=accountant
-        )
-        assert cohort == 30
+    exact = epsilon([Gaussian(5.0, count=10)], 1e-6, "gdp")
+    for target in (exact, 1.0001 * exact):
+        assert epsilon([Gaussian(5.0, sampling=Poisson(0.9999), count=10)], 1e-6, "rdp") > target
+        for accountant in (None, "gdp"):
+            options: dict[str, Any] = {"noise_multiplier": 5.0, "count": 10, "accountant": accountant}
+            assert calibrate_sampling_rate(target, 1e-6, **options) == 1.0
+            assert calibrate_cohort_size(target, 1e-6, population=30, **options) == 30
     with pytest.raises(UnsupportedError, match="gdp"):
-        calibrate_sampling_rate(0.9 * target, 1e-6, noise_multiplier=5.0, count=10, accountant="gdp")
+        calibrate_sampling_rate(0.9 * exact, 1e-6, noise_multiplier=5.0, count=10, accountant="gdp")
 
 
 @pytest.mark.parametrize("population", [1, 7, 1000, 10**6])
@@ -113,6 +112,9 @@ def test_fixed_cohorts(accountant: str) -> None:
         target, 1e-3, sampling=FixedSize(7, 50), count=20, accountant=accountant, neighboring_relation="replace_one"
     )
     assert noise == pytest.approx(8.0, rel=1e-4)
+    crowd: dict[str, Any] = {"sampling": FixedSize(5_000_000, 10**8), "neighboring_relation": "replace_one"}
+    with pytest.raises(InvalidValueError, match=r"num_clients \+ 10.*integer sums are exact"):
+        calibrate_noise_multiplier(1.0, 1e-6, accountant="rdp", **crowd)
 
 
 def test_fixed_cohorts_are_refused_under_other_relations() -> None:
