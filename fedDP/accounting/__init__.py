@@ -19,7 +19,14 @@ This room knows numbers only; it imports neither torch nor a communication libra
 """
 
 from fedDP.accounting.accountants import ACCOUNTANTS, AccountantName, accountant_name, delta, epsilon
-from fedDP.accounting.calibration import calibrate_noise_multiplier, smallest_noise_multiplier
+from fedDP.accounting.calibration import (
+    calibrate_cohort_size,
+    calibrate_noise_multiplier,
+    calibrate_rounds,
+    calibrate_sampling_rate,
+    calibrate_scale,
+    smallest_noise_multiplier,
+)
 from fedDP.accounting.events import (
     NEIGHBORING_RELATIONS,
     FixedSize,
@@ -34,6 +41,17 @@ from fedDP.accounting.events import (
 )
 from fedDP.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu, gdp_squared_budget
 from fedDP.accounting.rdp import ORDERS, rdp, rdp_at, rdp_budget, rdp_delta, rdp_epsilon
+from fedDP.accounting.trust import TrustModel
+from fedDP.accounting.units import (
+    Guarantee,
+    group_epsilon,
+    group_guarantee,
+    noise_in_words,
+    noise_per_coordinate,
+    parallel_guarantee,
+    person_epsilon,
+    sequential_guarantee,
+)
 
 __all__ = [
     "ACCOUNTANTS",
@@ -43,11 +61,17 @@ __all__ = [
     "FixedSize",
     "FullParticipation",
     "Gaussian",
+    "Guarantee",
     "NeighboringRelation",
     "Poisson",
     "Sampling",
+    "TrustModel",
     "accountant_name",
+    "calibrate_cohort_size",
     "calibrate_noise_multiplier",
+    "calibrate_rounds",
+    "calibrate_sampling_rate",
+    "calibrate_scale",
     "delta",
     "epsilon",
     "event_from_dict",
@@ -56,11 +80,18 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "gdp_squared_budget",
+    "group_epsilon",
+    "group_guarantee",
+    "noise_in_words",
+    "noise_per_coordinate",
+    "parallel_guarantee",
+    "person_epsilon",
     "rdp",
     "rdp_at",
     "rdp_budget",
     "rdp_delta",
     "rdp_epsilon",
     "sampling_from_dict",
+    "sequential_guarantee",
     "smallest_noise_multiplier",
 ]
