@@ -13,6 +13,7 @@ from fedDP.accounting import Gaussian, NeighboringRelation
 from fedDP.accounting.events import sensitivity
 from fedDP.budget.clock import ClockKind
 from fedDP.budget.committed_plan import CommittedPlan, PlannedRelease
+from fedDP.budget.enrolment_terms import EnrolmentTerms
 from fedDP.budget.mode import explain_mode
 from fedDP.budget.plan_limits import PlannedWindow, check_plan, planned_windows
 from fedDP.budget.policy import CHECK_ORDER, Budget, Mode, WindowName, WindowRule, window_rules
@@ -21,6 +22,8 @@ from fedDP.budget.weeks import IsoWeek
 from fedDP.errors import InvalidValueError, LedgerError
 
 Rule: TypeAlias = WindowRule | PlannedWindow
+
+_LONGEST_TEXT = 1000  # a ledger is kept for ever, and read whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,7 @@ class LedgerDefinition:
         mode_reason: why this mode, in words.
         rules: the windows with their fixed orders and allowances in units.
         plan: what a ledger in plan mode has committed to; its windows follow from it.
+        enrolment: who was enrolled at creation; None where nobody keeps an enrolment.
     """
 
     ledger_id: str
@@ -46,6 +50,7 @@ class LedgerDefinition:
     simulation: bool
     rules: dict[WindowName, Rule]
     plan: CommittedPlan | None = None
+    enrolment: EnrolmentTerms | None = None
 
     @classmethod
     def create(
@@ -61,6 +66,7 @@ class LedgerDefinition:
         clock: ClockKind,
         created: IsoWeek,
         simulation: bool,
+        enrolment: EnrolmentTerms | None = None,
     ) -> LedgerDefinition:
         """Chooses the mode and the windows' orders from `plan`, which must not depend on data, or commits to it.
 
@@ -72,6 +78,8 @@ class LedgerDefinition:
         check_text("unit", unit)
         if population is not None:
             check_text("population", population)
+        if enrolment is not None and not isinstance(enrolment, EnrolmentTerms):
+            raise InvalidValueError("enrolment", enrolment, "EnrolmentTerms")
         sensitivity(neighboring_relation)
         releases = [PlannedRelease.of(each) for each in plan or ()]
         for release in releases:
@@ -98,6 +106,7 @@ class LedgerDefinition:
             simulation=simulation,
             rules=rules,
             plan=committed,
+            enrolment=enrolment,
         )
 
     def to_json(self) -> str:
@@ -122,6 +131,8 @@ class LedgerDefinition:
             if version != SCHEMA_VERSION:
                 raise LedgerError(f"The ledger has schema version {version}; this fedDP reads {SCHEMA_VERSION}.")
             budget = fields["budget"] = Budget(**fields["budget"])
+            if fields["enrolment"] is not None:
+                fields["enrolment"] = EnrolmentTerms(**fields["enrolment"])
             rules = {name: WindowRule.from_dict(rule) for name, rule in fields["rules"].items()}
             fields["rules"] = {name: rules[name] for name in CHECK_ORDER if name in rules}  # JSON sorted them
             if fields["plan"] is not None:
@@ -159,8 +170,10 @@ def check_text(name: str, value: object) -> str:
     """Returns `value` if it is text that a database gives back as it was.
 
     Raises:
-        InvalidValueError: for anything but non-empty printable text.
+        InvalidValueError: for anything but non-empty printable text of at most 1000 characters.
     """
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise InvalidValueError(name, f"{value[:20]}...", f"at most {_LONGEST_TEXT} characters, not {len(value)}")
     if not isinstance(value, str) or not value or not value.isprintable():
         raise InvalidValueError(name, value, "non-empty printable text")
     return str(value)
