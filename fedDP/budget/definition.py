@@ -116,6 +116,7 @@ class LedgerDefinition:
         rules = [rule for rule in self.rules.values() if isinstance(rule, WindowRule)]  # a plan's follow from it
         fields["rules"] = {rule.name: rule.to_dict() for rule in rules}
         fields["plan"] = None if self.plan is None else self.plan.to_dict()
+        fields["enrolment"] = None if self.enrolment is None else dataclasses.asdict(self.enrolment)
         return canonical_json({"schema_version": SCHEMA_VERSION, **fields})
 
     @classmethod
