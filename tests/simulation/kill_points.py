@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -117,6 +118,13 @@ def _rename(file: str, end: Action) -> None:
     around(Path, "replace", before=lambda path, _target: end() if path.name == f"{file}.tmp" else None)
 
 
+def _remove_one(file: Path, end: Action) -> None:
+    """Ends the process when one file of a folder is removed and the others are still there."""
+    if file.exists():
+        file.unlink()
+        end()
+
+
 Install = Callable[[Action, Callable[[int], None]], None]
 
 IN_A_ROUND: dict[str, Install] = {
@@ -156,6 +164,9 @@ AT_THE_END: dict[str, Install] = {
     "before the model's name": lambda end, cut: _rename("model.safetensors", end),
     "in the baseline": lambda end, cut: _call(
         VectorisedTrainer, "train", after=lambda: end() if Progress.model_written else None
+    ),
+    "in the baseline's removal": lambda end, cut: around(
+        shutil, "rmtree", before=lambda folder, **_: _remove_one(folder / "run" / "scenario.toml", end)
     ),
     "before the summary": lambda end, cut: _call(RunDirectory, "write_summary", before=end),
     "in the summary": lambda end, cut: _call(RunDirectory, "write_summary", before=lambda: cut(100)),
