@@ -26,7 +26,7 @@ OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    0: completed, or stopped by its budget; 1: failed; 2: bad usage or scenario; 130: interrupted.
+    0: completed, or stopped by its budget; 1: failed; 2: bad usage or scenario; 130: interrupted (SIGINT or SIGTERM).
     """
     options = _parser().parse_args(arguments)
     # Nothing that we start reports home.
@@ -137,8 +137,10 @@ def _run(options: argparse.Namespace) -> int:
     from fedDP.scenario.strict_json import strict_json
     from fedDP.simulation.run import run
 
-    # Ctrl-C also where a parent shell has told its background jobs to ignore it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ctrl-C also where a parent shell has told its background jobs to ignore it; and what a machine sends before it
+    # switches off ends a run the same way.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, signal.default_int_handler)
     terminal = Terminal(sys.stderr if options.json else sys.stdout, quiet=options.quiet)
     try:
         result = run(scenario, options.out, observer=terminal)

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from fedDP.budget import Ledger, SimulatedClock
-from fedDP.errors import LedgerError
+from fedDP.errors import FedDPError, LedgerError
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock
-from fedDP.scenario.run_directory import RunDirectory
+from fedDP.scenario.run_directory import RunDirectory, write_atomically
 from fedDP.scenario.schema import Scenario
 
 
@@ -113,8 +113,8 @@ def _note_location(scenario: Scenario, location: str) -> None:
         return
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(location + "\n", encoding="utf-8")
-    except OSError as error:
+        write_atomically(note, f"{location}\n".encode())  # half a note would refuse the population's runs for ever
+    except (OSError, FedDPError) as error:
         raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
 
 
