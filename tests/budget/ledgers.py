@@ -14,9 +14,9 @@ import pytest
 
 from fedDP.accounting import Gaussian, smallest_noise_multiplier
 from fedDP.accounting.events import FullParticipation, Sampling
-from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, database
+from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, sqlite
 from fedDP.budget.clock import ClockKind
-from fedDP.budget.database import _configure
+from fedDP.budget.sqlite import _configure
 from fedDP.budget.policy import Mode, window_rules
 
 START = datetime(2026, 3, 2, tzinfo=UTC)  # Monday of 2026-W10
@@ -114,4 +114,4 @@ def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         _configure(connection, record)
         connection.execute("PRAGMA synchronous=OFF")
 
-    monkeypatch.setattr(database, "_configure", configure)
+    monkeypatch.setattr(sqlite, "_configure", configure)
