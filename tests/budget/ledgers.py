@@ -14,10 +14,10 @@ import pytest
 
 from fedDP.accounting import Gaussian, smallest_noise_multiplier
 from fedDP.accounting.events import FullParticipation, Sampling
-from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, anchors, database
+from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, anchors, sqlite
 from fedDP.budget.clock import ClockKind
-from fedDP.budget.database import _configure
 from fedDP.budget.definition import LedgerDefinition
+from fedDP.budget.sqlite import _configure
 from fedDP.budget.policy import Mode, window_rules
 from fedDP.budget.state import LedgerState
 from fedDP.budget.weeks import weeks_in_iso_year
@@ -163,5 +163,5 @@ def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         _configure(connection, record)
         connection.execute("PRAGMA synchronous=OFF")
 
-    monkeypatch.setattr(database, "_configure", configure)
+    monkeypatch.setattr(sqlite, "_configure", configure)
     monkeypatch.setattr(anchors, "_sync", lambda descriptor: None)
