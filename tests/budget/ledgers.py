@@ -17,8 +17,8 @@ from fedDP.accounting.events import FullParticipation, Sampling
 from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, anchors, sqlite
 from fedDP.budget.clock import ClockKind
 from fedDP.budget.definition import LedgerDefinition
-from fedDP.budget.sqlite import _configure
 from fedDP.budget.policy import Mode, window_rules
+from fedDP.budget.sqlite import _configure
 from fedDP.budget.state import LedgerState
 from fedDP.budget.weeks import weeks_in_iso_year
 from fedDP.budget.windows import Windows

@@ -94,7 +94,9 @@ class PostgreSQLPlace:
             entries.drop(connection, checkfirst=True)
             entries.create(connection)
             for row in other.execute(f"SELECT {columns} FROM entries ORDER BY seq"):
-                connection.execute(text(f"INSERT INTO entries ({columns}) VALUES ({values})"), dict(zip(COLUMNS, row, strict=True)))
+                connection.execute(
+                    text(f"INSERT INTO entries ({columns}) VALUES ({values})"), dict(zip(COLUMNS, row, strict=True))
+                )
 
     def execute(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return _execute(self.url, statement, values)
