@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
 
-from fedDP.accounting import Gaussian, event_from_dict
+from fedDP.accounting import Gaussian
 from fedDP.budget.policy import TRAILING_WEEKS, WindowName
-from fedDP.budget.records import canonical_json
+from fedDP.budget.records import canonical_json, charged_event
 from fedDP.budget.weeks import IsoWeek, weeks_in_iso_year
 from fedDP.errors import InvalidValueError
 
@@ -113,7 +113,7 @@ class CommittedPlan:
         plan = cls(
             tuple(
                 PlannedRelease(
-                    event_from_dict(each["event"]),
+                    charged_event(each["event"]),
                     None if each["week"] is None else IsoWeek.parse(each["week"]),
                     each["purpose"],
                 )

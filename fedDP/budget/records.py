@@ -16,7 +16,9 @@ from typing import Any
 
 from sqlalchemy import Column, Float, Integer, MetaData, Table, Text
 
+from fedDP.accounting import Gaussian, event_from_dict
 from fedDP.budget.weeks import IsoWeek
+from fedDP.errors import UnsupportedError
 
 SCHEMA_VERSION = 2
 
@@ -58,6 +60,18 @@ GENESIS_HASH = "0" * 64
 _hashed_values = itemgetter(*(name for name in COLUMNS if name != "hash"))
 # Kept, since `json.dumps` makes a new encoder at every call, which costs more than hashing the row.
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def charged_event(values: Mapping[str, Any]) -> Gaussian:
+    """Reads the event of a charge.
+
+    Raises:
+        UnsupportedError: for what is no event, or of a kind that no ledger charges.
+    """
+    event = event_from_dict(values)
+    if not isinstance(event, Gaussian):
+        raise UnsupportedError(f"event={event!r}: a ledger charges Gaussian events.")
+    return event
 
 
 def canonical_json(value: object) -> str:

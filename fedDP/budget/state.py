@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from fedDP.accounting import Gaussian, event_from_dict
+from fedDP.accounting import Gaussian
 from fedDP.budget.definition import LedgerDefinition, check_text
 from fedDP.budget.enrolment_terms import EnrolmentTerms, RunTerms, population_conflict
 from fedDP.budget.operator_acts import AnchorReset, ClockJumpAcknowledged, EnrolmentChanged, act_from_json
 from fedDP.budget.policy import EVALUATION_PURPOSES, TRAILING_WEEKS, Coverage, WindowName
-from fedDP.budget.records import GENESIS_HASH, row_hash
+from fedDP.budget.records import GENESIS_HASH, charged_event, row_hash
 from fedDP.budget.weeks import IsoWeek
 from fedDP.errors import LedgerError, UnsupportedError
 
@@ -132,7 +132,7 @@ class LedgerState:
             costs = {window: int(units) for window, units in json.loads(texts[1]).items()}
             if any(units < 0 for units in costs.values()):
                 raise _Wrong("charges less than nothing")
-            self._charges_read[texts] = event_from_dict(json.loads(texts[0])), costs
+            self._charges_read[texts] = charged_event(json.loads(texts[0])), costs
         return self._charges_read[texts]
 
     def conflict(self, key: ReleaseKey, event: Gaussian, denominator: float) -> str | None:
@@ -188,10 +188,7 @@ class LedgerState:
         for other in self.weeks(window, week):
             for event, count in sums.get(other, {}).items():
                 counts[event] += count
-        return [
-            Gaussian(event.noise_multiplier, sampling=event.sampling, count=event.count * count)
-            for event, count in counts.items()
-        ]
+        return [event.repeated(count) for event, count in counts.items()]
 
     def _is_continued_by(self, row: Mapping[str, Any]) -> bool:
         if row["seq"] != self.head_seq + 1 or row["previous_hash"] != self.head_hash:
