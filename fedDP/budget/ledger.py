@@ -237,6 +237,21 @@ class Ledger(OperatedLedger):
             self._add_row(rows, self._time_of_note(grant.round), kind="released", charge_seq=grant.seq)
         self._grants.pop((os.getpid(), key), None)
 
+    def mark_published(self, *, run_id: str, round: int, purpose: str) -> None:
+        """Marks a release whose process ended after publishing it, before its mark; a marked one is left as it is.
+
+        Only the last attempt of a release can have been published.
+
+        Raises:
+            LedgerError: when it was never charged.
+        """
+        key = _release_key(run_id, round, purpose)
+        with self._lock, self._appending() as rows:
+            if not (past := self._state.attempts.get(key, [])):
+                raise LedgerError(f"{purpose} of round {round} in run {run_id!r} was never charged.")
+            if past[-1].status == "charged":
+                self._add_row(rows, self._time_of_note(round), kind="released", charge_seq=past[-1].seq)
+
     def _charge(
         self, event: Gaussian, costs: dict[WindowName, int], key: ReleaseKey, numbers: dict[str, float], rng: RngKind
     ) -> Grant:

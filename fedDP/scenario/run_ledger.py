@@ -12,6 +12,7 @@ from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock
 from fedDP.scenario.run_directory import RunDirectory, write_atomically
 from fedDP.scenario.schema import Scenario
+from fedDP.strategies.client_level_dp import PURPOSE
 
 
 def open_ledger(
@@ -53,6 +54,8 @@ def open_ledger(
             f"The ledger {location} knows nothing of {len(missing)} rounds that this run has released: it is not the "
             "one they were charged to, or an old copy. Put that one back, or start again with another --out."
         )
+    if start_round > 1:  # a crash may have come between the checkpoint and the mark
+        ledger.mark_published(run_id=run_id, round=start_round - 1, purpose=PURPOSE)
     if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
         clock.begin(start_round, after=ledger.last_charged)
         if _lost_its_week(plan, ledger, clock, start_round):

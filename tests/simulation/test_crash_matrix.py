@@ -13,6 +13,7 @@ from tests.scenario.runs import own_table, read_rounds, strict
 from tests.simulation.commands import Commands, Ended
 from tests.simulation.crashes import (
     CHARGED,
+    CROWDED,
     FULL_WEEKS,
     KILLED,
     RELEASED,
@@ -197,6 +198,16 @@ def test_a_full_week_moves_the_rounds_only_when_a_charge_was_wasted(
     weeks = [int(row["week"][-2:]) for row in map(strict, finished.rows.splitlines())]
     assert weeks == ([1, 1, 3, 3, 4] if round == 3 else [1, 1, 2, 3, 4])
     assert {statement["window"]: statement["charges"] for statement in finished.summary["privacy"]}["week"] == 2
+
+
+def test_a_release_without_its_mark_is_no_wasted_charge(commands: Commands, tmp_path: Path) -> None:
+    unbroken = commands(feddp_run(CROWDED, tmp_path / "straight" / "run"))
+    assert "stopped by its budget after 2 of 3 rounds" in " ".join(unbroken.output.split())
+    out, arguments = tmp_path / "run", feddp_run(CROWDED, tmp_path / "run")
+    for round, point in ((None, "before rounds.jsonl's name"), (1, "before the mark"), (2, "before the mark")):
+        assert commands(arguments, point=point, round=round).status in KILLED
+    finished = check_finished(commands(arguments), out, charged=2, rounds=2)
+    assert finished == Finished.of(tmp_path / "straight" / "run")
 
 
 def test_a_run_that_is_killed_when_it_notes_where_its_ledger_is(commands: Commands, tmp_path: Path) -> None:
