@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -247,6 +247,16 @@ class Ledger:
     def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek]) -> int:
         """How many releases like `event`, one in each of `weeks` in turn, it would grant before it refuses one."""
         return self._windows.would_grant(event, weeks)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every row up to `head`, in order, as it is stored.
+
+        Raises:
+            LedgerError: when the database cannot be read.
+        """
+        with self._database.transaction() as connection:
+            rows = [dict(row) for row in read_rows(connection, 0) if row["seq"] <= self._state.head_seq]
+        yield from rows
 
     def events(self) -> list[Gaussian]:
         """Everything that was charged, equal events grouped."""
