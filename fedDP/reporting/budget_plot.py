@@ -100,8 +100,9 @@ def save_budget_plot(page: Mapping[str, Any], path: str | os.PathLike[str]) -> N
         raise UnsupportedError(
             "Plots need matplotlib, which is not installed: pip install 'fedDP[plots]' brings it."
         ) from error
-    # Neither a user's own style nor a display: a figure of its own draws with Agg.
-    with matplotlib.rc_context(dict(matplotlib.rcParamsDefault)):
+    # Neither a user's own style nor a display: a figure without pyplot draws with Agg; to set "backend" would load it.
+    defaults: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    with matplotlib.rc_context(defaults):
         figure = Figure(
             figsize=(10, 3.6 * (1 + (None not in (shown.week_used, shown.year_used)))), layout="constrained"
         )
