@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -41,6 +42,7 @@ def budget_page(ledger: Ledger) -> dict[str, Any]:
         LedgerError: when the ledger cannot be read.
     """
     definition = ledger.definition
+    terms = json.loads(definition.to_json())
     charges = charged_releases(ledger.rows())
     statuses = ledger.windows()
     view = _View(ledger, statuses, charges)
@@ -53,13 +55,14 @@ def budget_page(ledger: Ledger) -> dict[str, Any]:
         "unit": definition.unit,
         "neighboring_relation": definition.neighboring_relation,
         "mode": definition.mode,
+        "mode_reason": terms.get("mode_reason"),
         "delta": definition.budget.delta,
         "accountant": accountant_name(ledger.events()),
         "clock": definition.clock,
         "simulation": definition.simulation,
         "seeded_charges": sum(charge.row["rng"] == "seeded" for charge in charges),
-        "budget": {name: value for name, value in dataclasses.asdict(definition.budget).items() if name != "delta"},
-        "orders": {name: definition.rules[name].order for name in WINDOW_NAMES if name in definition.rules},
+        "budget": {name: value for name, value in terms["budget"].items() if name != "delta"},
+        "orders": {name: terms["rules"][name]["order"] for name in WINDOW_NAMES if name in terms["rules"]},
         "windows": windows,
         "shares_of": view.shares_of,
         "purposes": view.groups(lambda charge: str(charge.row["purpose"])),

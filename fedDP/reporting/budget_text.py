@@ -19,7 +19,8 @@ RELATIONS = {
 }
 DOMAINS = {
     "gaussian": "mu squared of Gaussian DP",
-    "renyi": "the Rényi cost at one fixed order a window",
+    "renyi": "the Rényi cost at one order, fixed for each window",
+    "plan": "releases used up of a committed plan",
 }
 
 
@@ -76,12 +77,9 @@ def _terms(page: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("population", page["population"] or "not named: this ledger speaks of the runs charged to it alone"),
         ("delta", f"{page['delta']:g}, for every epsilon on this page"),
         ("allowances", _allowances(budget)),
-        (
-            "accounting",
-            f"mode {page['mode']}, costs are {DOMAINS[page['mode']]}"
-            + (f" (orders: {', '.join(orders)})" if orders else ""),
-        ),
-        ("", f"epsilon spent by accountant {page['accountant']}"),
+        ("mode", page["mode_reason"] or page["mode"]),
+        ("costs", DOMAINS[page["mode"]] + (f" ({', '.join(orders)})" if orders else "")),
+        ("accountant", f"{page['accountant']}, of epsilon spent"),
         ("clock", "simulated: weeks are weeks of a simulation" if clock == "simulated" else "system: ISO weeks in UTC"),
     ]
     if page["simulation"]:
@@ -109,6 +107,10 @@ def _allowances(budget: Mapping[str, Any]) -> str:
     text = "; ".join(found) or "none: nothing is refused"
     if budget["year"] is not None and budget["lifetime"] is None:
         text += ". The year's renews, so the lifetime has no limit of its own"
+    if budget.get("carry_over") == "cumulative":
+        text += ". What a week leaves is carried over to later weeks of its year, and counts in their allowance"
+    if reserve := budget.get("reserve_evaluation"):
+        text += f". Of each, {share_text(reserve)} is for evaluation alone, and is among what is left"
     return text
 
 

@@ -51,7 +51,7 @@ def test_the_terms_are_there(tmp_path: Path, event: Any) -> None:
         "ISO weeks in UTC",
     ):
         assert part in text, part
-    assert ("orders: week " in text) == (event is SAMPLED)
+    assert ("fixed for each window (week " in text) == (event is SAMPLED)
     assert "nominal" not in text
 
 
