@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from fedDP.reporting.budget_page import budget_page
 from fedDP.reporting.budget_plot import budget_year, draw, save_budget_plot
 from tests.budget.ledgers import SetClock, authorise, without_sync
 from tests.reporting.ledgers import charged_ledger
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -119,10 +123,19 @@ def test_the_file_is_a_picture_and_the_same_twice(tmp_path: Path, monkeypatch: p
     assert 10_000 < len(one) < 200_000
 
 
-def test_no_display_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # what would choose one
-    save_budget_plot(page_of(tmp_path / "ledger.db", EVEN), tmp_path / "one.png")
-    assert "matplotlib.pyplot" not in sys.modules
+@pytest.mark.e2e
+def test_no_display_is_asked_for(tmp_path: Path) -> None:
+    """pyplot would choose a backend, and with it a display; nothing here may load it."""
+    page_of(tmp_path / "ledger.db", EVEN)
+    code = (
+        "import sys\n"
+        "from fedDP.cli import main\n"
+        "status = main(['budget', 'show', 'ledger.db', '--plot', 'one.png'])\n"
+        "print('LOADED', status, 'matplotlib.pyplot' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.stdout.splitlines()[-1] == "LOADED 0 False"
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
