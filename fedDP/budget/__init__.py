@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedDP.budget.clock import Clock, SimulatedClock, SystemClock
+    from fedDP.budget.enrolment_terms import EnrolmentTerms
     from fedDP.budget.grant import Grant
     from fedDP.budget.ledger import Ledger
     from fedDP.budget.policy import Budget
-    from fedDP.budget.refusal import BudgetExceeded
+    from fedDP.budget.refusal import BudgetExceeded, ClockJumped
+    from fedDP.budget.verification import Verification, verify
     from fedDP.budget.weeks import IsoWeek
     from fedDP.budget.windows import WindowStatus
 
@@ -17,12 +19,16 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "Clock",
+    "ClockJumped",
+    "EnrolmentTerms",
     "Grant",
     "IsoWeek",
     "Ledger",
     "SimulatedClock",
     "SystemClock",
+    "Verification",
     "WindowStatus",
+    "verify",
 ]
 
 # Loaded on first use: a plan needs budgets and weeks, and only a ledger pays for SQLAlchemy.
@@ -30,12 +36,16 @@ _LAZY = {
     "Budget": "policy",
     "BudgetExceeded": "refusal",
     "Clock": "clock",
+    "ClockJumped": "refusal",
+    "EnrolmentTerms": "enrolment_terms",
     "Grant": "grant",
     "IsoWeek": "weeks",
     "Ledger": "ledger",
     "SimulatedClock": "clock",
     "SystemClock": "clock",
+    "Verification": "verification",
     "WindowStatus": "windows",
+    "verify": "verification",
 }
 
 

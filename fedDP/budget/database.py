@@ -99,8 +99,10 @@ def read_rows(connection: Connection, from_seq: int) -> Iterator[Mapping[str, An
     if not sqlalchemy.inspect(connection).has_table(entries.name):
         return
     query = select(entries).where(entries.c.seq >= from_seq).order_by(entries.c.seq)
-    for row in connection.execute(query):
-        yield dict(row._mapping)
+    result = connection.execute(query)
+    names = tuple(result.keys())
+    for row in result:  # not through its mapping: a ledger may have hundreds of thousands of rows
+        yield dict(zip(names, row, strict=True))
 
 
 def append_row(connection: Connection, row: dict[str, Any]) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 from fedDP.accounting import Gaussian, NeighboringRelation
 from fedDP.accounting.events import sensitivity
 from fedDP.budget.clock import ClockKind
+from fedDP.budget.enrolment_terms import EnrolmentTerms
 from fedDP.budget.policy import CHECK_ORDER, Budget, Mode, WindowName, WindowRule, choose_mode, window_rules
 from fedDP.budget.records import SCHEMA_VERSION, canonical_json
 from fedDP.errors import InvalidValueError, LedgerError
+
+_LONGEST_TEXT = 1000  # a ledger is kept for ever, and read whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,7 @@ class LedgerDefinition:
         population: names the people that the ledger speaks of; one population and unit has one ledger.
         simulation: whether it may be charged by seeded runs, whose epsilon is nominal; a real ledger refuses them.
         rules: the windows with their fixed orders and allowances in units.
+        enrolment: who was enrolled at creation; None where nobody keeps an enrolment.
     """
 
     ledger_id: str
@@ -36,6 +40,7 @@ class LedgerDefinition:
     clock: ClockKind
     simulation: bool
     rules: dict[WindowName, WindowRule]
+    enrolment: EnrolmentTerms | None = None
 
     @classmethod
     def create(
@@ -49,6 +54,7 @@ class LedgerDefinition:
         plan: Sequence[Gaussian] | None,
         clock: ClockKind,
         simulation: bool,
+        enrolment: EnrolmentTerms | None = None,
     ) -> LedgerDefinition:
         """Chooses the mode and the windows' orders from `plan`, which must not depend on data.
 
@@ -59,6 +65,8 @@ class LedgerDefinition:
         check_text("unit", unit)
         if population is not None:
             check_text("population", population)
+        if enrolment is not None and not isinstance(enrolment, EnrolmentTerms):
+            raise InvalidValueError("enrolment", enrolment, "EnrolmentTerms")
         sensitivity(neighboring_relation)
         chosen = choose_mode(mode, plan)
         return cls(
@@ -71,6 +79,7 @@ class LedgerDefinition:
             clock=clock,
             simulation=simulation,
             rules=window_rules(budget, chosen, plan, neighboring_relation),
+            enrolment=enrolment,
         )
 
     def to_json(self) -> str:
@@ -93,6 +102,8 @@ class LedgerDefinition:
             if version != SCHEMA_VERSION:
                 raise LedgerError(f"The ledger has schema version {version}; this fedDP reads {SCHEMA_VERSION}.")
             fields["budget"] = Budget(**fields["budget"])
+            if fields["enrolment"] is not None:
+                fields["enrolment"] = EnrolmentTerms(**fields["enrolment"])
             rules = {
                 name: WindowRule(**{**rule, "units": int(rule["units"])}) for name, rule in fields["rules"].items()
             }
@@ -124,8 +135,10 @@ def check_text(name: str, value: object) -> str:
     """Returns `value` if it is text that a database gives back as it was.
 
     Raises:
-        InvalidValueError: for anything but non-empty printable text.
+        InvalidValueError: for anything but non-empty printable text of at most 1000 characters.
     """
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise InvalidValueError(name, f"{value[:20]}...", f"at most {_LONGEST_TEXT} characters, not {len(value)}")
     if not isinstance(value, str) or not value or not value.isprintable():
         raise InvalidValueError(name, value, "non-empty printable text")
     return str(value)

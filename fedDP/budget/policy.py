@@ -96,6 +96,11 @@ def _limit_units(limit: float) -> int:
     return math.floor(Fraction(limit * (1.0 - _ROUNDING)) * _UNITS)
 
 
+def allowance_units(epsilon: float, delta: float, order: int | None) -> int:
+    """What (epsilon, delta) allows at a Rényi order, or in gaussian mode (None), in units, rounded down."""
+    return _limit_units(gdp_squared_budget(epsilon, delta) if order is None else rdp_budget(epsilon, delta, order))
+
+
 @dataclass(frozen=True, kw_only=True)
 class WindowRule:
     """One window's allowance.
@@ -175,13 +180,9 @@ def window_rules(
             continue
         if epsilon == "even":
             rules["week"] = _even_week(rules["year"], budget, plan, relation)
-        elif mode == "gaussian":
-            units = _limit_units(gdp_squared_budget(epsilon, budget.delta))
-            rules[name] = WindowRule(name=name, order=None, units=units)
         else:
-            order = choose_order(epsilon, budget.delta, plan, relation)
-            units = _limit_units(rdp_budget(epsilon, budget.delta, order))
-            rules[name] = WindowRule(name=name, order=order, units=units)
+            order = None if mode == "gaussian" else choose_order(epsilon, budget.delta, plan, relation)
+            rules[name] = WindowRule(name=name, order=order, units=allowance_units(epsilon, budget.delta, order))
     return rules
 
 

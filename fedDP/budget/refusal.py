@@ -1,10 +1,10 @@
-"""The refusal of a release that its budget does not cover."""
+"""The refusals of a release: its budget does not cover it, or the clock cannot be believed."""
 
 from __future__ import annotations
 
 from datetime import date
 
-from fedDP.errors import FedDPError
+from fedDP.errors import FedDPError, LedgerError
 
 
 class BudgetExceeded(FedDPError):
@@ -45,4 +45,25 @@ class BudgetExceeded(FedDPError):
             f"The budget of {span} cannot take this release: {spent_fraction:.1%} of it is spent and the release needs "
             f"{asked_fraction:.1%} more (epsilon spent {spent:.4g}, with the release {asked:.4g}, "
             f"allowance {allowance:.4g}). {when}"
+        )
+
+
+class ClockJumped(LedgerError):
+    """The clock is further ahead of the last charge than anyone has acknowledged; nothing was granted.
+
+    Attributes:
+        last: the ISO date of the last charge.
+        now: the ISO date that the clock says.
+        week: the ISO week of `now`, in which an operator's acknowledgement would count.
+    """
+
+    def __init__(self, *, last: date, now: date, week: str) -> None:
+        self.last = last.isoformat()
+        self.now = now.isoformat()
+        self.week = week
+        super().__init__(
+            f"The clock jumped: it says {self.now}, {(now - last).days} days after the last charge of {self.last}, and "
+            "more than 31 need a person's word, since a wrong clock would open budget of weeks that have not come. "
+            "Nothing was granted. Set the clock right or, if it is, have an operator say so within its week "
+            f"({week}): Ledger.load(url).acknowledge_clock_jump(operator=..., reason=...)."
         )

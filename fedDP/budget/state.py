@@ -10,19 +10,26 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fedDP.accounting import Gaussian, event_from_dict
+from fedDP.budget.definition import LedgerDefinition, check_text
+from fedDP.budget.enrolment_terms import EnrolmentTerms, RunTerms, population_conflict
+from fedDP.budget.operator_acts import AnchorReset, ClockJumpAcknowledged, EnrolmentChanged, act_from_json
 from fedDP.budget.policy import TRAILING_WEEKS, WindowName
 from fedDP.budget.records import GENESIS_HASH, row_hash
 from fedDP.budget.weeks import IsoWeek
-from fedDP.errors import LedgerError
+from fedDP.errors import LedgerError, UnsupportedError
 
 ReleaseKey = tuple[str, int, str]  # run_id, round, purpose
 
 
-@dataclass
+class _Wrong(Exception):
+    """What is wrong with a row, as the end of a sentence about it."""
+
+
+@dataclass(slots=True)
 class Charge:
     """A charge row and what became of it."""
 
@@ -38,62 +45,99 @@ class LedgerState:
 
     head_seq: int = -1
     head_hash: str = GENESIS_HASH
+    definition: LedgerDefinition | None = None
     last_time: datetime | None = None
+    last_charge: datetime | None = None
+    acknowledged_week: IsoWeek | None = None  # of a jump since the last charge
+    enrolment: EnrolmentTerms | None = None
+    enrolment_version: int = 0
+    run_terms: dict[tuple[str, str], RunTerms] = field(default_factory=dict)
     charges: dict[int, Charge] = field(default_factory=dict)
     attempts: dict[ReleaseKey, list[Charge]] = field(default_factory=lambda: defaultdict(list))
     # Per ISO week: cost in units by window, and how often each event was charged.
     week_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
     week_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
-    _events: dict[str, Gaussian] = field(default_factory=dict)
+    # What texts say, since thousands of rows say the same.
+    _days: dict[str, tuple[datetime, IsoWeek]] = field(default_factory=dict)
+    _charges_read: dict[tuple[str, str], tuple[Gaussian, dict[str, int]]] = field(default_factory=dict)
 
     def apply(self, row: Mapping[str, Any]) -> None:
-        """Checks that `row` continues the chain and adds it.
+        """Checks `row` and adds it.
 
         Raises:
-            LedgerError: naming the row, when it does not; the state is unchanged.
+            LedgerError: as `check`; the state is unchanged.
+        """
+        self.check(row)
+        day = self.day_of(row)
+        match row["kind"]:
+            case "charge":
+                self._apply_charge(row)
+                self.last_charge, self.acknowledged_week = day, None
+            case "operator":
+                self._apply_act(row)
+            case "definition":
+                self.definition = LedgerDefinition.from_json(row["definition"])
+                self.enrolment = self.definition.enrolment
+                self.enrolment_version = 0 if self.enrolment is None else 1
+            case _:
+                self.charges[row["charge_seq"]].status = row["kind"]
+        self.head_seq = row["seq"]
+        self.head_hash = row["hash"]
+        self.last_time = day
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Passes if `row` continues the chain and says something that can follow what came before.
+
+        Raises:
+            LedgerError: naming the row, when it does not.
         """
         seq = row["seq"]
-        if not self._continues(row):
+        if not self._is_continued_by(row):
             raise LedgerError(
                 f"The ledger was altered: row {seq} does not continue the chain after row {self.head_seq}. "
                 "Nothing is granted from it; restore the file from a copy whose head you know."
             )
-        if row["kind"] == "charge":
-            self._apply_charge(row)
-        elif row["kind"] in ("released", "abandoned"):
-            charge = self.charges.get(row["charge_seq"])
-            if charge is None or charge.status != "charged":
-                raise LedgerError(f"The ledger was altered: row {seq} marks a charge that is not open.")
-            charge.status = row["kind"]
-        elif row["kind"] != "definition" or seq != 0:
-            raise LedgerError(f"The ledger was altered: row {seq} has the unknown kind {row['kind']!r}.")
-        self.head_seq = seq
-        self.head_hash = row["hash"]
-        self.last_time = datetime.fromisoformat(row["time_utc"])
-
-    def _continues(self, row: Mapping[str, Any]) -> bool:
-        if row["seq"] != self.head_seq + 1 or row["previous_hash"] != self.head_hash:
-            return False
         try:
-            return bool(row["hash"] == row_hash(row))
-        except (TypeError, ValueError):  # a value that no row was ever written with, such as an infinity or bytes
-            return False
+            self._check_day(row)
+            kind = row["kind"]
+            if (kind == "definition") != (seq == 0):
+                raise _Wrong(f"is of kind {kind!r}, and the first row alone is a definition")
+            if kind == "charge":
+                self._check_charge(row)
+            elif kind in ("released", "abandoned"):
+                charge = self.charges.get(row["charge_seq"])
+                if charge is None or charge.status != "charged":
+                    raise _Wrong("marks a charge that is not open")
+            elif kind == "operator":
+                self._check_act(row)
+            elif kind != "definition":
+                raise _Wrong(f"has the unknown kind {kind!r}")
+        except _Wrong as error:
+            raise LedgerError(f"The ledger was altered: row {seq} {error}.") from error
+        except (UnsupportedError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LedgerError(f"The ledger was altered: row {seq} cannot be read ({error}).") from error
 
-    def _apply_charge(self, row: Mapping[str, Any]) -> None:
-        text = row["event"]
-        if text not in self._events:
-            self._events[text] = event_from_dict(json.loads(text))
-        event = self._events[text]
-        costs = json.loads(row["costs"])
-        week = IsoWeek(row["iso_year"], row["iso_week"])
-        units = self.week_units.setdefault(week, defaultdict(int))
-        for window, cost in costs.items():
-            units[window] += int(cost)
-        events = self.week_events.setdefault(week, defaultdict(int))
-        events[event] += 1
-        charge = Charge(row["seq"], (row["run_id"], row["round"], row["purpose"]), row["attempt"])
-        self.charges[charge.seq] = charge
-        self.attempts[charge.key].append(charge)
+    def day_of(self, row: Mapping[str, Any]) -> datetime:
+        """The start of the day of a row that was checked."""
+        return self._days[row["time_utc"]][0]
+
+    def charge_of(self, row: Mapping[str, Any]) -> tuple[Gaussian, dict[str, int]]:
+        """The event of a charge row, and its costs in units."""
+        texts = row["event"], row["costs"]
+        if texts not in self._charges_read:
+            costs = {window: int(units) for window, units in json.loads(texts[1]).items()}
+            if any(units < 0 for units in costs.values()):
+                raise _Wrong("charges less than nothing")
+            self._charges_read[texts] = event_from_dict(json.loads(texts[0])), costs
+        return self._charges_read[texts]
+
+    def conflict(self, key: ReleaseKey, event: Gaussian, denominator: float) -> str | None:
+        """Why the enrolment does not allow a charge; None when it does, or when none is kept."""
+        if self.enrolment is None:
+            return None
+        asked = RunTerms(self.enrolment_version, event.sampling, denominator)
+        first = self.run_terms.get((key[0], key[2]), asked)
+        return first.conflict(asked) or population_conflict(event, self.enrolment)
 
     def weeks(self, window: WindowName, week: IsoWeek) -> list[IsoWeek]:
         """The charged weeks that `window` covers when it is `week`."""
@@ -119,3 +163,72 @@ class LedgerState:
             Gaussian(event.noise_multiplier, sampling=event.sampling, count=event.count * count)
             for event, count in counts.items()
         ]
+
+    def _is_continued_by(self, row: Mapping[str, Any]) -> bool:
+        if row["seq"] != self.head_seq + 1 or row["previous_hash"] != self.head_hash:
+            return False
+        try:
+            return bool(row["hash"] == row_hash(row))
+        except (TypeError, ValueError):  # a value that no row was ever written with, such as an infinity or bytes
+            return False
+
+    def _check_day(self, row: Mapping[str, Any]) -> None:
+        text = row["time_utc"]
+        if text not in self._days:
+            day = datetime.fromisoformat(text)
+            if day != day.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC):
+                raise _Wrong(f"is of {text!r}, which is not a day in UTC")
+            self._days[text] = day, IsoWeek.of(day)
+        day, week = self._days[text]
+        if (row["iso_year"], row["iso_week"]) != (week.year, week.week):
+            raise _Wrong(f"is put into week {row['iso_year']}-W{row['iso_week']}, its day {text} lies in {week.key}")
+        if self.last_time is not None and day < self.last_time:
+            raise _Wrong(f"is of {text}, before the row it follows")
+
+    def _check_charge(self, row: Mapping[str, Any]) -> None:
+        event, _ = self.charge_of(row)
+        key, attempt, enrolment = _key_of(row), row["attempt"], row["enrolment"]
+        past = self.attempts.get(key, [])
+        if attempt != len(past) + 1 or (past and past[-1].status != "abandoned"):
+            status = f", the last one {past[-1].status}" if past else ""
+            raise _Wrong(f"is attempt {attempt} at a release with {len(past)} before it{status}")
+        if enrolment != (self.enrolment_version or None):
+            raise _Wrong(f"is charged under enrolment {enrolment}, where {self.enrolment_version or None} holds")
+        if conflict := self.conflict(key, event, row["denominator"]):
+            raise _Wrong(f"breaks the terms of its run: {conflict}")
+
+    def _apply_charge(self, row: Mapping[str, Any]) -> None:
+        event, costs = self.charge_of(row)
+        week = self._days[row["time_utc"]][1]
+        if week not in self.week_units:
+            self.week_units[week], self.week_events[week] = defaultdict(int), defaultdict(int)
+        units = self.week_units[week]
+        for window, cost in costs.items():
+            units[window] += cost
+        self.week_events[week][event] += 1
+        charge = Charge(row["seq"], _key_of(row), row["attempt"])
+        self.charges[charge.seq] = charge
+        self.attempts[charge.key].append(charge)
+        if self.enrolment is not None:
+            terms = RunTerms(self.enrolment_version, event.sampling, row["denominator"])
+            self.run_terms.setdefault((row["run_id"], row["purpose"]), terms)
+
+    def _check_act(self, row: Mapping[str, Any]) -> None:
+        check_text("operator", row["operator"])
+        check_text("reason", row["reason"])
+        match act_from_json(row["act"]):
+            case EnrolmentChanged(version=version) if version != self.enrolment_version + 1:
+                raise _Wrong(f"begins enrolment {version} after {self.enrolment_version}")
+            case AnchorReset(seq=seq, hash=digest) if (seq, digest) != (self.head_seq, self.head_hash):
+                raise _Wrong(f"begins an anchor after row {seq}, which is not the row before it")
+
+    def _apply_act(self, row: Mapping[str, Any]) -> None:
+        match act_from_json(row["act"]):
+            case ClockJumpAcknowledged(week=key):
+                self.acknowledged_week = IsoWeek.parse(key)
+            case EnrolmentChanged(version=version, enrolment=terms):
+                self.enrolment, self.enrolment_version = terms, version
+
+
+def _key_of(row: Mapping[str, Any]) -> ReleaseKey:
+    return row["run_id"], row["round"], row["purpose"]

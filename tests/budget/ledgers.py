@@ -14,7 +14,7 @@ import pytest
 
 from fedDP.accounting import Gaussian, smallest_noise_multiplier
 from fedDP.accounting.events import FullParticipation, Sampling
-from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, database
+from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, anchors, database
 from fedDP.budget.clock import ClockKind
 from fedDP.budget.database import _configure
 from fedDP.budget.policy import Mode, window_rules
@@ -25,10 +25,10 @@ FULL = FullParticipation()
 
 @dataclass
 class SetClock:
-    """A clock that says what a test sets."""
+    """A clock that says what a test sets; simulated, so that it may leap over months."""
 
     time: datetime = START
-    kind: ClockKind = "system"
+    kind: ClockKind = "simulated"
 
     def now(self, round: int) -> datetime:
         return self.time
@@ -92,6 +92,11 @@ def authorise(ledger: Ledger, event: Gaussian, **changes: Any) -> Grant:
     return ledger.authorise(event, **values)
 
 
+def anchor_beside(path: Path) -> Path:
+    """The operator file of a ledger."""
+    return path.with_name(path.name + ".anchor")
+
+
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
     """The file, behind the ledger's back."""
@@ -115,3 +120,4 @@ def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute("PRAGMA synchronous=OFF")
 
     monkeypatch.setattr(database, "_configure", configure)
+    monkeypatch.setattr(anchors, "_sync", lambda descriptor: None)

@@ -16,7 +16,7 @@ from fedDP.budget import Budget, Grant, Ledger
 from fedDP.budget.records import COLUMNS
 from fedDP.errors import InvalidValueError, LedgerError, UnsupportedError
 
-from .ledgers import SetClock, authorise, count_rows, raw, without_sync
+from .ledgers import SetClock, anchor_beside, authorise, count_rows, raw, without_sync
 
 BUDGET = Budget(delta=1e-6, year=0.5)
 EVENT = Gaussian(50.0)
@@ -37,7 +37,7 @@ def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger with rows of every kind: a definition (0), charges (1, 2, 5), released (3), abandoned (4)."""
+    """A ledger with rows of most kinds: a definition (0), charges (1, 2, 5), released (3), abandoned (4)."""
     path = tmp_path_factory.mktemp("original") / "ledger.db"
     ledger = open_ledger(path)
     authorise(ledger, EVENT)
@@ -51,7 +51,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(original, tmp_path / "ledger.db"))
+    shutil.copy(anchor_beside(original), tmp_path)
+    return Path(shutil.copy(original, tmp_path))
 
 
 def assert_refused(path: Path, message: str) -> None:
@@ -104,18 +105,13 @@ def test_a_row_that_was_deleted(path: Path, seq: int) -> None:
     assert_refused(path, f"row {seq + 1} does not continue the chain after row {seq - 1}")
 
 
-def test_rows_cut_off_the_end_while_the_ledger_was_closed_cannot_be_seen(path: Path) -> None:
-    """A chain vouches for what is before its head, not for what came after.
-
-    A ledger that lost its last rows is a ledger that was valid earlier. Only a copy of the head that is kept elsewhere
-    (an anchor) tells the two apart; `Ledger.head` is what to keep.
-    """
-    head = open_ledger(path).head
+def test_rows_cut_off_the_end_while_the_ledger_was_closed(path: Path) -> None:
+    """A chain vouches for what is before its head; that more came after is known to the anchor alone."""
     with raw(path) as connection:
         connection.execute("DELETE FROM entries WHERE seq >= 4")
-    shorter = open_ledger(path)
-    assert shorter.head != head
-    assert shorter.head[0] == 3
+    assert_refused(path, "was rolled back: row 4 is missing, and an anchor has seen row 5")
+    anchor_beside(path).unlink()
+    assert load(path).head[0] == 3
 
 
 def test_rows_cut_off_the_end_while_the_ledger_is_open(path: Path) -> None:
@@ -146,6 +142,14 @@ def test_an_open_ledger_whose_file_was_removed(path: Path) -> None:
     path.unlink()
     with pytest.raises(LedgerError, match="was altered: row 5"):
         authorise(ledger, EVENT, round=3)
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(path: Path) -> None:
+    path.unlink()
+    for open_it in (open_ledger, load):
+        with pytest.raises(LedgerError, match="was rolled back: row 0 is missing, and an anchor has seen row 5"):
+            open_it(path)
+    assert not path.exists()
 
 
 def test_another_ledger_put_in_place_of_an_open_one(path: Path, tmp_path: Path) -> None:
@@ -223,6 +227,7 @@ def test_an_empty_file_left_by_a_crash_becomes_the_ledger(tmp_path: Path) -> Non
 def test_a_table_without_a_definition_left_by_a_crash_becomes_the_ledger(path: Path) -> None:
     with raw(path) as connection:
         connection.execute("DELETE FROM entries")
+    anchor_beside(path).unlink()
     assert authorise(open_ledger(path), EVENT).seq == 1
 
 
