@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from fedDP.budget import Budget, Ledger
 from fedDP.cli import main
-from tests.budget.ledgers import authorise, without_sync
+from tests.budget.ledgers import SetClock, authorise, raw, without_sync
 from tests.reporting.ledgers import FULL, charged_ledger
 from tests.scenario.runs import strict
 
@@ -106,7 +108,126 @@ def test_contradicting_formats_end_with_2(ledger: str, capsys: pytest.CaptureFix
     assert end.value.code == 2
 
 
-@pytest.mark.parametrize("command", ["show", "export"])
+def test_verify_says_what_was_checked(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["budget", "verify", ledger]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Verified {ledger}: nothing is wrong.\n")
+    assert "12: 1 definition, 6 charge, 4 released, 1 abandoned" in text
+    assert "1, and the ledger holds the row that each has seen" in text
+    assert main(["budget", "verify", ledger, "--json"]) == 0
+    streams = capsys.readouterr()
+    page = strict(streams.out)
+    assert (page["verified"], page["rows"], page["charges"], page["anchors"]) == (True, 12, 6, 1)
+    assert page["head"]["seq"] == 11
+    assert streams.err == ""
+
+
+def test_verify_says_when_there_is_no_anchor(ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ledger.db.anchor").unlink()
+    assert main(["budget", "verify", ledger]) == 0
+    assert "rows that were cut off the end would not be missed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_verify_names_the_first_bad_row(ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with raw(tmp_path / "ledger.db") as connection:
+        connection.execute("UPDATE entries SET clip_norm = 9 WHERE seq = 3")
+    assert main(["budget", "verify", ledger, "--json"]) == 1
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("LedgerError: The ledger was altered: row 3 ")
+
+
+def test_a_head_from_another_day_shows_that_rows_were_cut_off(
+    ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["budget", "show", ledger, "--json"]) == 0
+    (tmp_path / "head.json").write_text(capsys.readouterr().out)
+    copy = str(shutil.copy(tmp_path / "ledger.db.anchor", tmp_path / "copy.anchor"))
+    for anchor in (str(tmp_path / "head.json"), copy):
+        assert main(["budget", "verify", ledger, "--anchor", anchor]) == 0
+        assert "2, and the ledger holds" in capsys.readouterr().out
+    with raw(tmp_path / "ledger.db") as connection:
+        connection.execute("DELETE FROM entries WHERE seq = 11")
+    (tmp_path / "ledger.db.anchor").unlink()
+    assert main(["budget", "verify", ledger]) == 0  # nobody knows
+    capsys.readouterr()
+    for anchor in (str(tmp_path / "head.json"), copy):
+        assert main(["budget", "verify", ledger, "--anchor", anchor]) == 1
+        assert "The ledger was rolled back: row 11 is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", '{"seq": 3}', '{"anchor": 7}', "7"])
+def test_an_anchor_that_is_none_ends_with_2(
+    content: str | None, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "head.json").write_text(content)
+    assert main(["budget", "verify", ledger, "--anchor", str(tmp_path / "head.json")]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("InvalidValueError: anchor=")
+
+
+WHO = ["--operator", "Ada", "--reason", "the clock is right"]
+
+
+def test_an_operator_vouches_for_a_clock_that_jumped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = SetClock(datetime(2020, 3, 2, tzinfo=UTC), kind="system")  # a charge long before anybody runs this
+    path = str(tmp_path / "ledger.db")
+    authorise(Ledger.open(path, budget=Budget(delta=1e-6), unit="patient", mode="gaussian", clock=clock), FULL)
+    assert main(["budget", "acknowledge", path, *WHO]) == 0
+    assert capsys.readouterr().out == "Noted in row {}, {}.\n".format(*Ledger.load(path).head)
+    (*_, row) = Ledger.load(path).rows()
+    assert (row["kind"], row["operator"], row["reason"]) == ("operator", "Ada", "the clock is right")
+
+
+def test_an_operator_begins_another_enrolment(ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    terms = ["--clients", "120", "--sha256", "ab" * 32]
+    assert main(["budget", "enrol", ledger, *terms, *WHO, "--json"]) == 0
+    loaded = Ledger.load(ledger)
+    assert strict(capsys.readouterr().out) == {"ledger": ledger, **loaded.anchor}
+    assert loaded.head[0] == 12
+    assert main(["budget", "enrol", ledger, *terms, *WHO]) == 1
+    assert "the enrolment of" in capsys.readouterr().err
+
+
+def test_an_operator_begins_another_anchor_file(
+    ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["budget", "reset-anchor", ledger, *WHO]) == 1
+    assert "there is nothing to reset" in capsys.readouterr().err
+    (tmp_path / "ledger.db.anchor").unlink()
+    assert main(["budget", "reset-anchor", ledger, *WHO]) == 0
+    assert (tmp_path / "ledger.db.anchor").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["acknowledge", "--operator", "", "--reason", "why"],
+        ["acknowledge", "--operator", "Ada", "--reason", "two\nlines"],
+        ["enrol", "--clients", "0", "--sha256", "ab" * 32, *WHO],
+        ["enrol", "--clients", "5", "--sha256", "ab", *WHO],
+    ],
+)
+def test_acts_without_a_name_a_reason_or_sense_end_with_2(
+    arguments: list[str], ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *rest = arguments
+    assert main(["budget", command, ledger, *rest]) == 2
+    assert capsys.readouterr().err.startswith("InvalidValueError: ")
+    assert Ledger.load(ledger).head[0] == 11
+
+
+@pytest.mark.parametrize("command", ["acknowledge", "enrol", "reset-anchor"])
+def test_acts_need_a_name_and_a_reason(command: str, ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["budget", command, ledger])
+    assert end.value.code == 2
+    assert "--operator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "export", "verify"])
 def test_a_ledger_that_is_not_there_ends_with_1(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,37 +17,19 @@ from fedDP.reporting.charged_releases import ChargedRelease, charged_releases
 ExportFormat = Literal["csv", "json"]
 
 HASHED_COLUMNS: tuple[str, ...] = tuple(name for name in COLUMNS if name != "hash")
-"""What a row's hash covers."""
+"""What a row's hash covers, in this order."""
 
-CSV_COLUMNS: tuple[str, ...] = (
-    "seq",
-    "kind",
-    "status",
-    "week",
-    "time_utc",
-    "run_id",
-    "round",
-    "purpose",
-    "attempt",
-    "charge_seq",
-    "mechanism",
-    "noise_multiplier",
-    "sampling",
-    "sampling_rate",
-    "cohort_size",
-    "population_size",
-    "count",
-    "neighboring_relation",
-    "delta",
-    "clip_norm",
-    "denominator",
-    "max_weight",
-    "rng",
-    *(f"cost_{name}" for name in WINDOW_NAMES),
-    "nonce",
-    "previous_hash",
-    "hash",
-)
+_DERIVED = {
+    "iso_year": ("week",),
+    "iso_week": (),
+    "definition": (),  # the terms stand in every charge, the whole of it in the JSON
+    "event": ("mechanism", "noise_multiplier", "sampling", "sampling_rate", "cohort_size", "population_size", "count"),
+    "costs": ("neighboring_relation", "delta", *(f"cost_{name}" for name in WINDOW_NAMES)),
+    "charge_seq": ("charge_seq", "status"),
+}
+
+CSV_COLUMNS: tuple[str, ...] = tuple(flat for name in COLUMNS for flat in _DERIVED.get(name, (name,)))
+"""The ledger's columns, with those that hold JSON taken apart."""
 
 # A spreadsheet runs a cell that begins like this as a formula; so does one that reads ";" as the separator.
 _FORMULA = re.compile(r"(^|[,;|\"])(?=['=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
@@ -72,13 +54,12 @@ def export_csv(ledger: Ledger) -> str:
 def export_json(ledger: Ledger) -> dict[str, Any]:
     """The definition and every row: what `export_csv` has, and each column that the row's hash covers.
 
-    A row's hash is the SHA-256 of the JSON of its `hashed_columns`, with sorted keys and without spaces.
+    A row's hash is the SHA-256 of the JSON array of its `hashed_columns`, without spaces.
     """
-    seq, digest = ledger.head
     return {
         "ledger": ledger.url,
         "definition": json.loads(ledger.definition.to_json()),
-        "head": {"seq": seq, "hash": digest},
+        "anchor": ledger.anchor,
         "hashed_columns": HASHED_COLUMNS,
         "rows": list(exported_rows(ledger)),
     }

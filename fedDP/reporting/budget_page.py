@@ -10,6 +10,7 @@ from typing import Any
 
 from fedDP.accounting import accountant_name, epsilon
 from fedDP.budget import Ledger, WindowStatus
+from fedDP.budget.anchors import AnchorFile
 from fedDP.budget.policy import TRAILING_WEEKS, WINDOW_NAMES, WindowName
 from fedDP.reporting.charged_releases import ChargedRelease, charged_releases
 from fedDP.reporting.terminal import number
@@ -43,7 +44,8 @@ def budget_page(ledger: Ledger) -> dict[str, Any]:
     """
     definition = ledger.definition
     terms = json.loads(definition.to_json())
-    charges = charged_releases(ledger.rows())
+    rows = list(ledger.rows())
+    charges, acts = charged_releases(rows), _acts(rows)
     statuses = ledger.windows()
     view = _View(ledger, statuses, charges)
     windows = [view.window(status) for status in statuses]
@@ -62,14 +64,34 @@ def budget_page(ledger: Ledger) -> dict[str, Any]:
         "simulation": definition.simulation,
         "seeded_charges": sum(charge.row["rng"] == "seeded" for charge in charges),
         "budget": {name: value for name, value in terms["budget"].items() if name != "delta"},
+        "enrolment": next(
+            (act["act"]["enrolment"] for act in reversed(acts) if "enrolment" in act["act"]), terms["enrolment"]
+        ),
         "orders": {name: terms["rules"][name]["order"] for name in WINDOW_NAMES if name in terms["rules"]},
         "windows": windows,
         "shares_of": view.shares_of,
         "purposes": view.groups(lambda charge: str(charge.row["purpose"])),
         "runs": view.groups(lambda charge: str(charge.row["run_id"])),
         "notes": {"weeks": _about_weeks(windows), "groups": _about_groups(windows)},
+        "acts": acts,
         "head": {"seq": seq, "hash": digest},
+        "anchor": ledger.anchor,
+        "anchor_file": _anchor_file(ledger.anchor_file),
     }
+
+
+def _acts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What operators have decided, in order."""
+    return [
+        {**{name: row[name] for name in ("seq", "operator", "reason")}, "act": json.loads(row["act"])}
+        for row in rows
+        if row["kind"] == "operator"
+    ]
+
+
+def _anchor_file(file: AnchorFile) -> dict[str, str] | None:
+    """Where the newest anchor is kept, and whether it is there; None where none is kept."""
+    return None if file.path is None else {"path": str(file.path), "status": "missing" if file.is_missing else "kept"}
 
 
 class _View:

@@ -44,6 +44,8 @@ def budget_text(page: Mapping[str, Any], *, everything: bool = False) -> str:
             "By purpose\n" + table(_groups(page, "purposes", everything)),
             "By run\n" + table(_groups(page, "runs", everything)) + "\n" + _paragraph(page["notes"]["groups"]),
         ]
+    if page["acts"]:
+        parts.append("Operators\n" + table(_acts(page)))
     parts.append("Integrity\n" + table(_integrity(page)))
     return "\n\n".join(part.rstrip() for part in parts)
 
@@ -82,6 +84,9 @@ def _terms(page: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("accountant", f"{page['accountant']}, of epsilon spent"),
         ("clock", "simulated: weeks are weeks of a simulation" if clock == "simulated" else "system: ISO weeks in UTC"),
     ]
+    if page["enrolment"]:
+        terms = page["enrolment"]
+        rows.append(("enrolment", f"{terms['num_clients']} clients, fingerprint {terms['sha256']}"))
     if page["simulation"]:
         seeded = f"{page['seeded_charges']} of its charges are seeded"
         rows.append(
@@ -210,5 +215,18 @@ def _groups(page: Mapping[str, Any], kind: str, everything: bool) -> list[tuple[
     return [head, *rows]
 
 
+def _acts(page: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = [(f"row {act['seq']}", act["act"]["type"], act["operator"], act["reason"]) for act in page["acts"]]
+    return [("where", "what", "who", "why"), *rows]
+
+
 def _integrity(page: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [("head", f"row {page['head']['seq']}, {page['head']['hash']}")]
+    file = page["anchor_file"]
+    kept = {
+        "kept": "{path} agrees: no row was cut off since it was written",
+        "missing": "{path} is MISSING: whether rows were cut off is known only to anchors kept elsewhere",
+    }
+    return [
+        ("head", f"row {page['head']['seq']}, {page['head']['hash']}"),
+        ("anchor file", kept[file["status"]].format(path=file["path"]) if file else "none: keep the head elsewhere"),
+    ]

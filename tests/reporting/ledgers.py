@@ -25,7 +25,7 @@ def charged_ledger(path: Path, *, event: Gaussian = FULL, budget: Budget = YEARL
     2027-W01  second    train 1 (released), eval 1 (open)
     ========  ========  ==================================================
     """
-    clock = SetClock()
+    clock = SetClock(kind="system")
     plan = [Gaussian(event.noise_multiplier, sampling=event.sampling, count=106)]
     mode = "gaussian" if isinstance(event.sampling, FullParticipation) else "renyi"
     asked: dict[str, Any] = {

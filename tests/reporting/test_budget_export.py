@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedDP.budget import Budget, Ledger
+from fedDP.budget import Budget, EnrolmentTerms, Ledger
 from fedDP.budget.records import GENESIS_HASH
 from fedDP.reporting.budget_export import CSV_COLUMNS, export_csv, export_json, unescape
 from fedDP.scenario.strict_json import strict_json
@@ -110,12 +110,12 @@ def test_the_chain_can_be_recomputed_from_the_json(tmp_path: Path) -> None:
     page: dict[str, Any] = strict(strict_json(export_json(charged_ledger(tmp_path / "ledger.db", event=SAMPLED))))
     previous = GENESIS_HASH
     for row in page["rows"]:
-        content = {name: row[name] for name in page["hashed_columns"]}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        text = json.dumps([row[name] for name in page["hashed_columns"]], separators=(",", ":"))
         assert row["previous_hash"] == previous
         assert row["hash"] == hashlib.sha256(text.encode()).hexdigest()
         previous = row["hash"]
-    assert page["head"] == {"seq": len(page["rows"]) - 1, "hash": previous}
+    anchor = page["anchor"]
+    assert (anchor["seq"], anchor["hash"]) == (len(page["rows"]) - 1, previous)
     assert json.loads(page["rows"][0]["definition"]) == page["definition"]
     assert page["definition"]["unit"] == "patient"
     assert set(page["rows"][1]) >= set(CSV_COLUMNS)
@@ -125,3 +125,13 @@ def test_nothing_finer_than_a_day_is_exported(tmp_path: Path) -> None:
     """How long a round took tells of its cohort, so neither format may show it."""
     for row in export_json(charged_ledger(tmp_path / "ledger.db"))["rows"]:
         assert row["time_utc"].endswith("T00:00:00+00:00")
+
+
+def test_operators_rows_are_exported(tmp_path: Path) -> None:
+    ledger = charged_ledger(tmp_path / "ledger.db")
+    terms = EnrolmentTerms(num_clients=120, sha256="ab" * 32)
+    ledger.change_enrolment(terms, operator="@Ada", reason="=a site joined")
+    row = read(export_csv(Ledger.load(str(tmp_path / "ledger.db"))))[-1]
+    assert (row["kind"], row["operator"], row["reason"]) == ("operator", "'@Ada", "'=a site joined")
+    assert json.loads(unescape(row["act"]))["enrolment"] == {"num_clients": 120, "sha256": "ab" * 32}
+    assert row["status"] == row["cost_year"] == ""

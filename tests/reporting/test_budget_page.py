@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedDP.accounting import Gaussian, epsilon
-from fedDP.budget import Budget, Ledger
+from fedDP.budget import Budget, EnrolmentTerms, Ledger
 from fedDP.reporting.budget_page import budget_page
 from fedDP.scenario.strict_json import strict_json
 from tests.budget.ledgers import SetClock, without_sync
@@ -145,3 +145,27 @@ def test_a_ledger_that_nobody_charged(tmp_path: Path) -> None:
 def test_seeded_charges_are_counted(tmp_path: Path) -> None:
     assert page_of(tmp_path / "a.db")["seeded_charges"] == 0
     assert page_of(tmp_path / "b.db", simulation=True)["simulation"] is True
+
+
+def test_operators_acts_and_the_enrolment_that_holds_are_there(tmp_path: Path) -> None:
+    first, second = (EnrolmentTerms(num_clients=number, sha256=f"{number:064x}") for number in (100, 120))
+    ledger = charged_ledger(tmp_path / "ledger.db", enrolment=first)
+    assert budget_page(ledger)["enrolment"] == {"num_clients": 100, "sha256": f"{100:064x}"}
+    assert budget_page(ledger)["acts"] == []
+    ledger.change_enrolment(second, operator="Ada", reason="a site joined")
+    page = strict(strict_json(budget_page(ledger)))
+    assert page["enrolment"] == {"num_clients": 120, "sha256": f"{120:064x}"}
+    (act,) = page["acts"]
+    assert (act["seq"], act["operator"], act["reason"]) == (12, "Ada", "a site joined")
+    assert act["act"]["type"] == "enrolment-changed"
+    assert page["runs"][0]["charges"] == 4
+
+
+def test_the_anchor_and_its_file_are_there(tmp_path: Path) -> None:
+    ledger = charged_ledger(tmp_path / "ledger.db")
+    page = budget_page(ledger)
+    assert page["anchor"] == {"ledger_id": page["ledger_id"], **page["head"]}
+    file = tmp_path / "ledger.db.anchor"
+    assert page["anchor_file"] == {"path": str(file), "status": "kept"}
+    file.unlink()
+    assert budget_page(ledger)["anchor_file"] == {"path": str(file), "status": "missing"}

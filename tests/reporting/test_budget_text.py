@@ -116,3 +116,15 @@ def test_a_ledger_that_nobody_charged_has_a_page(tmp_path: Path) -> None:
 )
 def test_a_share_is_whole_or_nothing_only_when_it_is(fraction: float | None, text: str) -> None:
     assert share_text(fraction) == text
+
+
+def test_operators_and_a_missing_anchor_file_are_on_the_page(tmp_path: Path) -> None:
+    ledger = charged_ledger(tmp_path / "ledger.db")
+    text = " ".join(budget_text(budget_page(ledger)).split())
+    assert "ledger.db.anchor agrees" in text
+    assert "Operators" not in text
+    (tmp_path / "ledger.db.anchor").unlink()
+    assert "ledger.db.anchor is MISSING" in " ".join(budget_text(budget_page(ledger)).split())
+    ledger.reset_anchor(operator="Ada", reason="the disk was replaced")
+    text = budget_text(budget_page(ledger))
+    assert "row 12  anchor-reset  Ada  the disk was replaced" in text
