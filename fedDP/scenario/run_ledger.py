@@ -28,14 +28,18 @@ def open_ledger(
     if plan.budget is None:
         return None, "no ledger"
     location, scope = str(directory.ledger_path.resolve()), "this run only"
+    # With the checkpoints, where an old copy of the directory does not reach.
+    anchor_file: Path | None = directory.checkpoint_path.with_name("ledger.anchor")
     population = scenario.data.population_id
     simulation = rng == "seeded"
     if (shared := shared_ledger(scenario)) is not None:
-        location = shared
+        location, anchor_file = shared, None
         whose = f"population {population!r} in {Path(shared).name}" if population else shared
         scope = f"all runs charged to {whose}"
         if scenario.data.path is not None and rng == "csprng":
             _note_location(scenario, shared)
+    if anchor_file is not None:
+        anchor_file.parent.mkdir(exist_ok=True)
     clock = make_clock(scenario)
     ledger = Ledger.open(
         location,
@@ -47,6 +51,7 @@ def open_ledger(
         plan=[plan.event(scenario.server.rounds)],
         clock=clock,
         simulation=simulation,
+        anchor_file=anchor_file,
     )
     if missing := set(range(1, start_round)) - ledger.charged_rounds(run_id):
         raise LedgerError(

@@ -266,7 +266,7 @@ def test_no_ledger_is_left_when_the_file_cannot_be_written(path: Path) -> None:
 
 def test_a_file_may_live_elsewhere(path: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "vault" / "anchor.json"
-    with pytest.raises(LedgerError, match="folder of the anchor file .* cannot be opened"):
+    with pytest.raises(LedgerError, match=r"folder of the anchor file .* cannot be opened"):
         open_ledger(path, anchor_file=elsewhere)
     elsewhere.parent.mkdir()
     ledger = open_ledger(path, anchor_file=elsewhere)

@@ -86,7 +86,7 @@ def test_an_operator_begins_another_enrolment(path: Path) -> None:
     Ledger.load(str(path)).change_enrolment(SECOND, operator="Ada", reason="twenty joined")
     with pytest.raises(LedgerError, match=r"its enrolment is 1 since its first charge, now 2.*run_id of its own"):
         authorise(ledger, event(), round=2)
-    with pytest.raises(LedgerError, match="kept for enrolment=.*num_clients=120"):
+    with pytest.raises(LedgerError, match=r"kept for enrolment=.*num_clients=120"):
         open_ledger(path)
     reopened = open_ledger(path, SECOND)
     authorise(reopened, event(rate=0.3), run_id="another", denominator=36.0)
@@ -140,5 +140,5 @@ def test_a_table_of_an_earlier_schema_is_refused_by_its_version(path: Path) -> N
     open_ledger(path)
     with raw(path) as connection:
         connection.execute("ALTER TABLE entries DROP COLUMN enrolment")
-    with pytest.raises(LedgerError, match="reads ledgers of schema version 2.*no such column as enrolment"):
+    with pytest.raises(LedgerError, match=r"reads ledgers of schema version 2.*no such column as enrolment"):
         Ledger.load(str(path))

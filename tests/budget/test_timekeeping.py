@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedDP.accounting import Gaussian
-from fedDP.budget import Budget, ClockJumped, Ledger, SimulatedClock, verify
+from fedDP.budget import Budget, ClockJumped, IsoWeek, Ledger, SimulatedClock, verify
 from fedDP.budget.timekeeping import MAX_JUMP
 from fedDP.errors import InvalidValueError, LedgerError
 
@@ -183,7 +183,7 @@ def test_a_loaded_ledger_is_acknowledged_by_the_machines_clock(path: Path) -> No
     authorise(open_ledger(path, long_ago), EVENT)
     Ledger.load(str(path)).acknowledge_clock_jump(operator="Ada", reason="five years later")
     act = json.loads(list(Ledger.load(str(path)).rows())[-1]["act"])
-    assert act["week"] == "{0:04d}-W{1:02d}".format(*datetime.now(UTC).isocalendar()[:2])
+    assert act["week"] == IsoWeek.of(datetime.now(UTC)).key
 
 
 @pytest.mark.parametrize("field", ["operator", "reason"])

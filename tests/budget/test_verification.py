@@ -83,7 +83,7 @@ def path(tmp_path: Path, mode: Mode, originals: dict[Mode, Path]) -> Path:
     return Path(shutil.copy(original, tmp_path))
 
 
-def forge(path: Path, edit: Callable[[Rows], None]) -> None:
+def forge(path: Path, edit: Callable[[Rows], object]) -> None:
     """Rewrites the rows as `edit` leaves them, numbered, chained and hashed anew, and removes the operator file."""
     with raw(path) as connection:
         connection.row_factory = sqlite3.Row
@@ -100,11 +100,11 @@ def forge(path: Path, edit: Callable[[Rows], None]) -> None:
     anchor_beside(path).unlink(missing_ok=True)
 
 
-def set_values(seq: int, **values: Any) -> Callable[[Rows], None]:
+def set_values(seq: int, **values: Any) -> Callable[[Rows], object]:
     return lambda rows: rows[seq].update(values)
 
 
-def assert_forged(path: Path, edit: Callable[[Rows], None], message: str) -> None:
+def assert_forged(path: Path, edit: Callable[[Rows], object], message: str) -> None:
     forge(path, edit)
     with pytest.raises(LedgerError, match=message):
         verify(str(path))
@@ -280,7 +280,7 @@ def test_an_acknowledgement_of_another_week(path: Path) -> None:
     ],
 )
 def test_rows_that_do_not_follow_are_found_at_opening_too(
-    path: Path, edit: Callable[[Rows], None], message: str
+    path: Path, edit: Callable[[Rows], object], message: str
 ) -> None:
     assert_forged(path, edit, message)
     with pytest.raises(LedgerError, match=message):

@@ -10,6 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from fedDP.accounting import FullParticipation, Gaussian, Poisson, epsilon
 from fedDP.budget import BudgetExceeded, IsoWeek, Ledger, SimulatedClock
+from fedDP.budget.timekeeping import Timekeeper
 from fedDP.errors import InvalidValueError
 from fedDP.scenario.load import load_scenario
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
@@ -107,7 +108,7 @@ def test_one_more_round_in_a_full_week_is_refused(tmp_path: Path, sampling: dict
     rounds_per_week = 2
     plan = plan_privacy(scenario(BUDGETS["week even"], sampling, rounds=106, rounds_per_week=rounds_per_week), CLIENTS)
     ledger = ledger_of(plan, tmp_path)
-    ledger._clock = SimulatedClock(rounds_per_week=3, start="2026-W01")
+    ledger._timekeeper = Timekeeper(SimulatedClock(rounds_per_week=3, start="2026-W01"))
     authorise(ledger, plan, 1)
     authorise(ledger, plan, 2)
     with pytest.raises(BudgetExceeded) as refusal:
@@ -121,7 +122,7 @@ def test_one_more_round_in_a_full_year_is_refused(tmp_path: Path, sampling: dict
     plan = plan_privacy(scenario(BUDGETS["year and no week"], sampling, rounds=53, rounds_per_week=1), CLIENTS)
     assert {week.year for week in plan.weeks} == {2026}
     ledger = ledger_of(plan, tmp_path)
-    ledger._clock = SimulatedClock(rounds_per_week=2, start="2026-W01")
+    ledger._timekeeper = Timekeeper(SimulatedClock(rounds_per_week=2, start="2026-W01"))
     for round in range(1, 54):
         authorise(ledger, plan, round)
     with pytest.raises(BudgetExceeded) as refusal:
