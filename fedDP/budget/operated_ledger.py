@@ -41,6 +41,11 @@ class OperatedLedger(LedgerView):
         self._anchor_file = anchor_file
         self._lock = threading.Lock()
 
+    @property
+    def anchor_file(self) -> AnchorFile:
+        """The operator file."""
+        return self._anchor_file
+
     def acknowledge_clock_jump(self, *, operator: str, reason: str) -> None:
         """Notes that a person vouches for the clock, which has jumped ahead: it may be charged in this ISO week.
 

@@ -175,30 +175,6 @@ class Terminal:
             self._quiet = True
 
 
-def budget_text(budget: Mapping[str, Any]) -> str:
-    """``feddp budget show`` as a table."""
-    head = [("window", "key", "spent epsilon", "allowed epsilon", "used", "charges")]
-    rows = [
-        (
-            window["window"],
-            window["key"],
-            number(window["spent_epsilon"]),
-            number(window["allowance_epsilon"]),
-            "-" if window["spent_fraction"] is None else f"{window['spent_fraction']:.1%}",
-            str(window["charges"]),
-        )
-        for window in budget["windows"]
-    ]
-    return (
-        f"Ledger {budget['ledger']}\n"
-        f"  protects each {budget['unit']} ({budget['neighboring_relation']}), delta {budget['delta']:g}, "
-        f"mode {budget['mode']}, {budget['clock']} weeks\n"
-        + table([*head, *rows])
-        + "\n  Epsilons of windows do not add up; 'used' is the share of the allowance in the domain that adds.\n"
-        f"  head: row {budget['head']['seq']}, {budget['head']['hash']}"
-    )
-
-
 def _spent(row: Mapping[str, Any], window: str) -> str:
     """``  2026-W09 epsilon 0.13 (100% used)``: the share is of the allowance, in the domain that adds up."""
     fraction = row["spent_fraction"].get(window)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedDP.budget import Ledger
-from fedDP.cli import _budget_page
+from fedDP.reporting.budget_page import budget_page
+from fedDP.reporting.budget_text import budget_text
 from fedDP.reporting.terminal import (
     Terminal,
-    budget_text,
     main_metric,
     number,
     plan_text,
@@ -101,7 +101,7 @@ def test_every_plan_and_run_can_be_shown(tmp_path: Path, overrides: dict[str, ob
     result = run(scenario, tmp_path / "run")
     assert "None" not in summary_text(result.summary, result.directory)
     if (tmp_path / "run" / "ledger.db").exists():
-        shown = budget_text(_budget_page(Ledger.load(str(tmp_path / "run" / "ledger.db"))))
+        shown = budget_text(budget_page(Ledger.load(str(tmp_path / "run" / "ledger.db"))))
         assert "None" not in shown
         assert "lifetime" in shown
 
