@@ -131,8 +131,8 @@ class Ledger(OperatedLedger):
         elif file.is_missing and state.charges:
             raise LedgerError(
                 f"The anchor file {file.path} is missing, and without it nobody can tell whether the ledger "
-                f"{database.url} lacks its last rows. Put it back; if it is lost, have an operator say so: "
-                "Ledger.load(url).reset_anchor(operator=..., reason=...)."
+                f"{database.url} lacks its last rows. Put it back; if it is lost, have an operator say so: feddp budget "
+                "reset-anchor LEDGER --operator NAME --reason TEXT."
             )
         definition = state.definition
         assert definition is not None
@@ -144,8 +144,9 @@ class Ledger(OperatedLedger):
         if enrolment != state.enrolment:
             raise LedgerError(
                 f"The ledger {database.url} is kept for enrolment={state.enrolment}, enrolment={enrolment} was asked. "
-                "Ask for the same; if the enrolment has changed, have an operator say so: "
-                "Ledger.load(url).change_enrolment(..., operator=..., reason=...)."
+                "Ask for the same; if the enrolment has changed, have an operator say so: feddp budget enrol LEDGER "
+                + (f"--clients {enrolment.num_clients} --sha256 {enrolment.sha256} " if enrolment else "")
+                + "--operator NAME --reason TEXT."
             )
         return cls(database, definition, state, clock, file)
 

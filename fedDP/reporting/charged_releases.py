@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedDP.accounting import Gaussian, event_from_dict
+from fedDP.accounting import Gaussian
+from fedDP.budget.records import charged_event
 from fedDP.budget.weeks import IsoWeek
 
 
@@ -42,7 +43,7 @@ def charged_releases(rows: Iterable[Mapping[str, Any]]) -> list[ChargedRelease]:
     # A ledger repeats few events and costs many times.
     texts = {text for row in charges.values() for text in (row["event"], row["costs"])}
     read = {text: json.loads(text) for text in texts}
-    events = {text: event_from_dict(read[text]) for text in {row["event"] for row in charges.values()}}
+    events = {text: charged_event(read[text]) for text in {row["event"] for row in charges.values()}}
     costs = {text: {name: int(units) for name, units in read[text].items()} for text in texts - events.keys()}
     return [
         ChargedRelease(

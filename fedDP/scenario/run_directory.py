@@ -27,7 +27,10 @@ from fedDP.training.parameters import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger."""
+    """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger.
+
+    `ledger_anchor` is the head that the ledger had reached (`Ledger.anchor`); the run goes on only with one that holds it.
+    """
 
     round: int
     run_id: str
@@ -36,6 +39,7 @@ class Checkpoint:
     rounds: list[dict[str, Any]]
     enrolment_sha256: str
     seconds: float
+    ledger_anchor: dict[str, Any] | None = None
 
 
 class RunDirectory:

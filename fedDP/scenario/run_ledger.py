@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from fedDP.budget import Ledger, SimulatedClock
+from fedDP.budget import EnrolmentTerms, Ledger, SimulatedClock
 from fedDP.errors import FedDPError, LedgerError
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock
@@ -16,7 +18,14 @@ from fedDP.strategies.client_level_dp import PURPOSE
 
 
 def open_ledger(
-    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, run_id: str, start_round: int
+    plan: PrivacyPlan,
+    directory: RunDirectory,
+    *,
+    rng: RngKind,
+    run_id: str,
+    start_round: int,
+    enrolment: EnrolmentTerms,
+    anchors: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Ledger | None, str]:
     """The run's ledger and its scope in words; None without privacy.
 
@@ -47,6 +56,8 @@ def open_ledger(
         **plan.ledger_terms(),
         clock=clock,
         simulation=simulation,
+        enrolment=enrolment,
+        anchors=anchors,
         anchor_file=anchor_file,
     )
     if missing := set(range(1, start_round)) - ledger.charged_rounds(run_id):
