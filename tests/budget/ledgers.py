@@ -156,12 +156,13 @@ def count_rows(path: Path, kind: str | None = None) -> int:
         return int(connection.execute("SELECT count(*) FROM entries WHERE kind = ?", (kind,)).fetchone()[0])
 
 
-def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spares tests that do not speak of durability the wait for the disk."""
+def without_sync(monkeypatch: pytest.MonkeyPatch, *pragmas: str) -> None:
+    """Spares tests that do not speak of durability the wait for SQLite's disk; `pragmas` run with every connection."""
 
-    def configure(connection: Any, record: Any) -> None:
+    def configure(connection: sqlite3.Connection, record: Any) -> None:
         _configure(connection, record)
-        connection.execute("PRAGMA synchronous=OFF")
+        for pragma in ("PRAGMA synchronous=OFF", *pragmas):
+            connection.execute(pragma)
 
     monkeypatch.setattr(sqlite, "_configure", configure)
     monkeypatch.setattr(anchors, "_sync", lambda descriptor: None)
