@@ -1,25 +1,29 @@
 """Accounting: what a sequence of noised releases costs in (epsilon, delta).
 
-Which accountant is sound for what:
+Which accountant is sound for what (`Event.supports`; anything else is refused, with the reason):
 
-==================================  ====================  ==================================
-release                             "gdp"                 "rdp"
-==================================  ====================  ==================================
-full participation, any relation    exact                 upper bound
-Poisson, zero-out or add/remove     refused               upper bound
-Poisson, replace-one                refused               refused
-fixed-size cohorts                  refused (later)       refused (later)
-==================================  ====================  ==================================
+=====================================  =====  ===========  ==========================
+release                                "gdp"  "rdp"        "pld"
+=====================================  =====  ===========  ==========================
+full participation, any relation       exact  upper bound  exact (it is "gdp")
+Poisson, zero-out or add/remove        no     upper bound  upper bound, tight
+Poisson, replace-one                   no     no           upper bound, tight
+fixed-size cohorts, replace-one        no     upper bound  upper bound, nearly tight
+fixed-size cohorts, other relations    no     no           no
+=====================================  =====  ===========  ==========================
 
-Without a named accountant the exact one is used where it can be, the Rényi one otherwise. `epsilon` and `delta`
-speak of events fixed in advance. Where a round's parameters depend on earlier outputs, admit rounds by a filter:
-the sum of squares up to `gdp_squared_budget`, or `rdp_at` at one order up to `rdp_budget`.
+Without a named accountant it is "gdp" where nothing is sampled and "pld" otherwise. `epsilon` and `delta` speak of
+events fixed in advance. Where a round's parameters depend on earlier outputs, admit rounds by a filter: the sum of
+squares up to `gdp_squared_budget`, or `rdp_at` at one order up to `rdp_budget`.
+
+A mechanism that is none of these brings its own event: see `fedDP.accounting.event`.
 
 This room knows numbers only; it imports neither torch nor a communication library.
 """
 
 from fedDP.accounting.accountants import ACCOUNTANTS, AccountantName, accountant_name, delta, epsilon
 from fedDP.accounting.calibration import calibrate_noise_multiplier, smallest_noise_multiplier
+from fedDP.accounting.event import Event, event_from_dict, register_event
 from fedDP.accounting.events import (
     NEIGHBORING_RELATIONS,
     FixedSize,
@@ -28,23 +32,28 @@ from fedDP.accounting.events import (
     NeighboringRelation,
     Poisson,
     Sampling,
-    event_from_dict,
     events_all_full,
     sampling_from_dict,
 )
 from fedDP.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu, gdp_squared_budget
+from fedDP.accounting.privacy_loss import DominatingPair, LossDistribution
 from fedDP.accounting.rdp import ORDERS, rdp, rdp_at, rdp_budget, rdp_delta, rdp_epsilon
+from fedDP.accounting.rdp_accountant import RdpAccountant
 
 __all__ = [
     "ACCOUNTANTS",
     "NEIGHBORING_RELATIONS",
     "ORDERS",
     "AccountantName",
+    "DominatingPair",
+    "Event",
     "FixedSize",
     "FullParticipation",
     "Gaussian",
+    "LossDistribution",
     "NeighboringRelation",
     "Poisson",
+    "RdpAccountant",
     "Sampling",
     "accountant_name",
     "calibrate_noise_multiplier",
@@ -61,6 +70,7 @@ __all__ = [
     "rdp_budget",
     "rdp_delta",
     "rdp_epsilon",
+    "register_event",
     "sampling_from_dict",
     "smallest_noise_multiplier",
 ]

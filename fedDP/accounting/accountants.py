@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedDP.accounting.events import Gaussian, NeighboringRelation, Poisson, events_all_full, sensitivity
+from fedDP.accounting.event import Event, grouped, require_sound
+from fedDP.accounting.events import events_all_full
 from fedDP.accounting.gdp import EPSILON_QUERY, gdp_delta, gdp_epsilon, gdp_mu
-from fedDP.accounting.rdp import ORDERS, rdp, rdp_delta, rdp_epsilon
-from fedDP.errors import InvalidValueError, UnsupportedError
+from fedDP.accounting.neighbors import NeighboringRelation, sensitivity
+from fedDP.accounting.pld import pld_delta, pld_epsilon
+from fedDP.accounting.rdp import rdp_delta, rdp_epsilon, total_costs
+from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import DELTA
 
-AccountantName: TypeAlias = Literal["gdp", "rdp"]
+AccountantName: TypeAlias = Literal["gdp", "rdp", "pld"]
 
 ACCOUNTANTS: tuple[AccountantName, ...] = get_args(AccountantName)
 
 
-def accountant_name(events: Iterable[Gaussian]) -> AccountantName:
-    """The accountant that is used unless one is named: exact GDP where nothing is sampled, Rényi otherwise.
+def accountant_name(events: Iterable[Event]) -> AccountantName:
+    """The accountant that is used unless one is named: exact GDP where nothing is sampled, privacy loss otherwise.
 
     Raises:
-        UnsupportedError: for an event that no accountant accepts.
+        UnsupportedError: for a thing that is no registered event.
 
+    >>> from fedDP.accounting import Gaussian, Poisson
     >>> accountant_name([Gaussian(1.0)]), accountant_name([Gaussian(1.0, sampling=Poisson(0.1))])
-    ('gdp', 'rdp')
+    ('gdp', 'pld')
     """
-    return "gdp" if events_all_full(events) else "rdp"
+    return "gdp" if events_all_full(events) else "pld"
 
 
 def epsilon(
-    events: Iterable[Gaussian],
+    events: Iterable[Event],
     delta: float,
     accountant: str | None = None,
     neighboring_relation: NeighboringRelation = "zero_out",
@@ -43,30 +43,35 @@ def epsilon(
     Guarantees:
         1. Never below the exact value (but for rounding at 1e-12); exact for "gdp".
         2. Independent of the order of the events, to the last bit; 0.0 without events.
-        3. With one accountant, never smaller for more releases, less noise, a higher rate or a smaller delta.
+        3. With one accountant, never smaller for more releases, less noise, a higher rate or a smaller delta (but
+           for the grid of "pld").
+        4. "pld" takes the smallest of its own bound, that of "rdp" where it is sound, and that without sampling.
+
+    Results are kept, and so are the losses of single releases: one more release of a kind that was seen before takes
+    some milliseconds. Every new kind takes some ten of them, so for epsilon after each of thousands of different rounds
+    use `RdpAccountant`.
 
     Args:
         events: the releases.
         delta: in [1e-11, 1).
-        accountant: "gdp" (full participation only) or "rdp"; None picks by `accountant_name`.
-        neighboring_relation: replace-one doubles the sensitivity and refuses sampled events.
+        accountant: "gdp", "rdp" or "pld"; None picks by `accountant_name`. Events say which are sound for them.
+        neighboring_relation: replace-one doubles the sensitivity.
 
     Raises:
         InvalidValueError: for an unknown accountant or relation, or a delta outside its range.
         UnsupportedError: for an accountant that is not sound for an event.
 
+    >>> from fedDP.accounting import Gaussian, Poisson
     >>> round(epsilon([Gaussian(1.0, sampling=Poisson(0.01), count=100)], 1e-5), 4)
-    1.2141
+    0.7178
     """
     delta = DELTA.check("delta", delta)
-    charged = tuple(events)
-    if _pick(accountant, charged, neighboring_relation) == "gdp":
-        return gdp_epsilon(gdp_mu(charged, neighboring_relation), delta)
-    return rdp_epsilon(_total(charged, neighboring_relation), delta) if charged else 0.0
+    bounds = _bounds(accountant, tuple(events), neighboring_relation)
+    return min(_epsilon(name, bounded, delta, neighboring_relation) for name, bounded in bounds)
 
 
 def delta(
-    events: Iterable[Gaussian],
+    events: Iterable[Event],
     epsilon: float,
     accountant: str | None = None,
     neighboring_relation: NeighboringRelation = "zero_out",
@@ -83,40 +88,57 @@ def delta(
         InvalidValueError: for an unknown accountant or relation, or an epsilon outside its range.
         UnsupportedError: for an accountant that is not sound for an event.
 
+    >>> from fedDP.accounting import Gaussian
     >>> round(delta([Gaussian(1.0)], 1.0), 9)
     0.126936738
     """
     epsilon = EPSILON_QUERY.check("epsilon", epsilon)
-    charged = tuple(events)
-    if _pick(accountant, charged, neighboring_relation) == "gdp":
-        return gdp_delta(gdp_mu(charged, neighboring_relation), epsilon)
-    return rdp_delta(_total(charged, neighboring_relation), epsilon) if charged else 0.0
+    bounds = _bounds(accountant, tuple(events), neighboring_relation)
+    return min(_delta(name, bounded, epsilon, neighboring_relation) for name, bounded in bounds)
 
 
-def _pick(
-    accountant: str | None, events: tuple[Gaussian, ...], neighboring_relation: NeighboringRelation
-) -> AccountantName:
+def _epsilon(
+    accountant: AccountantName, events: tuple[Event, ...], delta: float, neighboring_relation: NeighboringRelation
+) -> float:
+    if accountant == "gdp":
+        return gdp_epsilon(gdp_mu(events, neighboring_relation), delta)
+    if accountant == "rdp":
+        return rdp_epsilon(total_costs(events, neighboring_relation), delta)
+    return pld_epsilon(events, delta, neighboring_relation)
+
+
+def _delta(
+    accountant: AccountantName, events: tuple[Event, ...], epsilon: float, neighboring_relation: NeighboringRelation
+) -> float:
+    if accountant == "gdp":
+        return gdp_delta(gdp_mu(events, neighboring_relation), epsilon)
+    if accountant == "rdp":
+        return rdp_delta(total_costs(events, neighboring_relation), epsilon)
+    return pld_delta(events, epsilon, neighboring_relation)
+
+
+def _bounds(
+    accountant: str | None, events: tuple[Event, ...], neighboring_relation: NeighboringRelation
+) -> list[tuple[AccountantName, tuple[Event, ...]]]:
+    """The bounds of which the smallest is asked for: accountants, and the events they are to account for."""
     sensitivity(neighboring_relation)
-    default = accountant_name(events)
-    if accountant is None:
-        return default
-    if accountant == "pld":
-        raise UnsupportedError(
-            "accountant='pld': privacy loss distributions arrive in a later version. Use 'rdp', a valid upper bound."
-        )
-    for known in ACCOUNTANTS:
-        if accountant == known:
-            return known
-    raise InvalidValueError("accountant", accountant, f"one of {', '.join(ACCOUNTANTS)}")
+    asked = accountant_name(events) if accountant is None else accountant
+    if asked not in ACCOUNTANTS:
+        raise InvalidValueError("accountant", accountant, f"one of {', '.join(ACCOUNTANTS)}")
+    singles = [event for event, _ in grouped(events)]
+    require_sound(singles, asked, neighboring_relation)
+    if asked != "pld":
+        return [(known, events) for known in ACCOUNTANTS if known == asked]
+    if _all_support("gdp", singles, neighboring_relation):
+        return [("gdp", events)]
+    bounds: list[tuple[AccountantName, tuple[Event, ...]]] = [("pld", events)]
+    if _all_support("rdp", singles, neighboring_relation):
+        bounds.append(("rdp", events))
+    unsampled = tuple(single.unsampled().repeated(count) for single, count in grouped(events))
+    if _all_support("gdp", unsampled, neighboring_relation):
+        bounds.append(("gdp", unsampled))
+    return bounds
 
 
-def _total(events: tuple[Gaussian, ...], neighboring_relation: NeighboringRelation) -> NDArray[np.float64]:
-    """Costs of all events; equal ones are charged together, and in a fixed order, so that sums are the same."""
-    counts: Counter[tuple[float, float]] = Counter()
-    for event in events:
-        rate = event.sampling.rate if isinstance(event.sampling, Poisson) else 1.0
-        counts[rate, event.noise_multiplier] += event.count
-    total = np.zeros(len(ORDERS))
-    for (rate, noise_multiplier), count in sorted(counts.items()):
-        total += count * rdp(Gaussian(noise_multiplier, sampling=Poisson(rate)), neighboring_relation)
-    return total
+def _all_support(accountant: str, events: Iterable[Event], neighboring_relation: NeighboringRelation) -> bool:
+    return all(event.supports(accountant, neighboring_relation) for event in events)

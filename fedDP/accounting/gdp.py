@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from fedDP.accounting.events import Gaussian, NeighboringRelation, check_event, sensitivity
-from fedDP.errors import InvalidValueError, UnsupportedError
+from fedDP.accounting.event import Event, grouped, require_sound
+from fedDP.accounting.neighbors import NeighboringRelation, sensitivity
+from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import DELTA, EPSILON
 from fedDP.ranges import Range
 
@@ -33,8 +34,8 @@ _SMALL_MU = 0.5
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
-def gdp_mu(events: Iterable[Gaussian], neighboring_relation: NeighboringRelation = "zero_out") -> float:
-    """The exact GDP parameter of unsampled Gaussian events.
+def gdp_mu(events: Iterable[Event], neighboring_relation: NeighboringRelation = "zero_out") -> float:
+    """The exact GDP parameter of events that have one: unsampled Gaussians.
 
     Args:
         events: the releases; their order does not matter, to the last bit.
@@ -46,21 +47,16 @@ def gdp_mu(events: Iterable[Gaussian], neighboring_relation: NeighboringRelation
     Raises:
         UnsupportedError: for a sampled event.
 
+    >>> from fedDP.accounting import Gaussian
     >>> gdp_mu([Gaussian(2.0, count=4)])
     1.0
     >>> gdp_mu([Gaussian(2.0, count=4)], "replace_one")
     2.0
     """
-    distance = sensitivity(neighboring_relation)
-    costs = []
-    for event in events:
-        if not check_event(event).is_full:
-            raise UnsupportedError(
-                f"accountant='gdp' with sampling={event.sampling!r}: sampled rounds are not Gaussian private. "
-                "Use accountant='rdp'."
-            )
-        ratio = distance / event.noise_multiplier
-        costs.append(event.count * (ratio * ratio))
+    sensitivity(neighboring_relation)  # refuses an unknown relation, also without events
+    counts = grouped(events)
+    require_sound((event for event, _ in counts), "gdp", neighboring_relation)
+    costs = [count * event.squared_mu(neighboring_relation) for event, count in counts]
     return math.sqrt(math.fsum(costs)) if all(map(math.isfinite, costs)) else math.inf
 
 

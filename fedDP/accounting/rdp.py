@@ -12,15 +12,17 @@ Reference:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedDP.accounting.events import Gaussian, NeighboringRelation, Poisson, check_event, sensitivity
+from fedDP.accounting.event import Event, grouped, require_sound
 from fedDP.accounting.gdp import EPSILON_QUERY
-from fedDP.accounting.sampled_gaussian import FRACTIONAL_ORDERS, INTEGER_ORDERS, fractional_orders, integer_orders
-from fedDP.errors import InvalidValueError, UnsupportedError
+from fedDP.accounting.neighbors import NeighboringRelation, sensitivity
+from fedDP.accounting.sampled_gaussian import FRACTIONAL_ORDERS, INTEGER_ORDERS
+from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import DELTA, EPSILON
 from fedDP.ranges import Range
 
@@ -30,58 +32,69 @@ ORDERS: tuple[float, ...] = tuple(sorted((*FRACTIONAL_ORDERS, *map(float, INTEGE
 ORDER = Range(low=2, high=1024, integer=True, remedy="A filter stays at one whole order.")
 
 _ORDERS = np.array(ORDERS)
-_IS_WHOLE = np.isin(_ORDERS, INTEGER_ORDERS)
 
 
-def rdp(event: Gaussian, neighboring_relation: NeighboringRelation = "zero_out") -> NDArray[np.float64]:
+def rdp(event: Event, neighboring_relation: NeighboringRelation = "zero_out") -> NDArray[np.float64]:
     """Rényi costs of an event, all its releases together.
 
     Guarantees:
-        1. Each cost is at least the exact divergence (but for rounding of unsampled rounds) and at most
-           1e-10 above it, relative, for noise multipliers from 0.1 on.
-        2. A sampling rate of 1 costs exactly what full participation costs.
+        1. Each cost is at least the exact divergence (but for rounding of unsampled rounds). With Poisson sampling it
+           is at most 1e-10 above it, relative, for noise multipliers from 0.1 on.
+        2. Sampling that always draws everybody costs exactly what full participation costs.
         3. Replace-one doubles the sensitivity.
 
     Args:
         event: the releases.
-        neighboring_relation: replace-one is supported for full participation only.
+        neighboring_relation: Poisson sampling under replace-one, and fixed cohorts under any other, are refused.
 
     Returns:
         Shape (len(ORDERS),), a new array; infinity at orders that overflow.
 
     Raises:
-        UnsupportedError: for fixed-size cohorts, and for Poisson sampling under replace-one.
+        UnsupportedError: for an event without a Rényi bound under the relation.
 
+    >>> from fedDP.accounting import Gaussian
     >>> costs = rdp(Gaussian(2.0, count=10))
     >>> float(costs[ORDERS.index(8.0)])
     10.0
     """
-    rate, noise = _rate_and_noise(event, neighboring_relation)
-    if rate == 1.0:
-        return event.count * (_ORDERS * _unsampled(noise))
-    return event.count * _sampled(rate, noise)
+    return total_costs([event], neighboring_relation)
 
 
-def rdp_at(event: Gaussian, order: int, neighboring_relation: NeighboringRelation = "zero_out") -> float:
+def rdp_at(event: Event, order: int, neighboring_relation: NeighboringRelation = "zero_out") -> float:
     """Rényi cost of an event at one whole order: what a filter charges.
 
     Args:
         event: the releases.
         order: a whole number in [2, 1024].
-        neighboring_relation: replace-one is supported for full participation only.
+        neighboring_relation: as for `rdp`.
 
     Raises:
         InvalidValueError: for an order that is not whole or outside its range.
         UnsupportedError: as `rdp`.
 
+    >>> from fedDP.accounting import Gaussian, Poisson
     >>> round(rdp_at(Gaussian(4.0, sampling=Poisson(0.02)), 40), 12)
     0.000543043508
     """
-    order = int(ORDER.check("order", order))
-    rate, noise = _rate_and_noise(event, neighboring_relation)
-    if rate == 1.0:
-        return event.count * (order * _unsampled(noise))
-    return event.count * _sampled_at(rate, noise, order)
+    return float(total_costs([event], neighboring_relation, (float(int(ORDER.check("order", order))),))[0])
+
+
+def total_costs(
+    events: Iterable[Event], neighboring_relation: NeighboringRelation, orders: tuple[float, ...] = ORDERS
+) -> NDArray[np.float64]:
+    """Rényi costs of all events together; equal ones are charged at once, and in an order that is always the same.
+
+    Raises:
+        UnsupportedError: for an event without a Rényi bound under the relation.
+    """
+    sensitivity(neighboring_relation)  # refuses an unknown relation, also without events
+    counts = grouped(events)
+    require_sound((event for event, _ in counts), "rdp", neighboring_relation)
+    total = np.zeros(len(orders))
+    for event, count in counts:
+        total += count * _single_costs(event, orders, neighboring_relation)
+    return total
 
 
 def rdp_epsilon(rho: ArrayLike, delta: float) -> float:
@@ -97,6 +110,7 @@ def rdp_epsilon(rho: ArrayLike, delta: float) -> float:
     Reference: Canonne, Kamath, Steinke (2020), Prop. 12; the shortcut to 0 is Bretagnolle, Huber (1979):
     total variation <= sqrt(1 - exp(-KL)), and KL is below the cost at every order.
 
+    >>> from fedDP.accounting import Gaussian
     >>> round(rdp_epsilon(rdp(Gaussian(1.0)), 1e-5), 6)
     4.728507
     """
@@ -116,6 +130,7 @@ def rdp_delta(rho: ArrayLike, epsilon: float) -> float:
 
     Reference: as `rdp_epsilon`.
 
+    >>> from fedDP.accounting import Gaussian
     >>> rdp_delta(rdp(Gaussian(1.0)), 4.8) < 1e-5
     True
     """
@@ -163,34 +178,12 @@ def _check_costs(rho: ArrayLike) -> NDArray[np.float64]:
     return costs
 
 
-def _rate_and_noise(event: Gaussian, neighboring_relation: NeighboringRelation) -> tuple[float, float]:
-    """Sampling rate, and noise in units of the sensitivity."""
-    distance = sensitivity(neighboring_relation)
-    sampling = check_event(event).sampling
-    rate = sampling.rate if isinstance(sampling, Poisson) else 1.0
-    if rate != 1.0 and distance != 1.0:
-        raise UnsupportedError(
-            f"accountant='rdp' with sampling={sampling!r} and neighboring_relation={neighboring_relation!r}: "
-            "no Rényi bound is implemented for this pair. Use 'zero_out' or 'add_remove', or FullParticipation."
-        )
-    return rate, event.noise_multiplier / distance
-
-
-def _unsampled(noise: float) -> float:
-    """Cost of one unsampled round, divided by the order."""
-    ratio = 1.0 / noise
-    return ratio * ratio / 2.0
-
-
 @lru_cache(maxsize=16384)
-def _sampled(rate: float, noise: float) -> NDArray[np.float64]:
-    costs = np.empty_like(_ORDERS)
-    costs[_IS_WHOLE] = integer_orders(rate, noise)
-    costs[~_IS_WHOLE] = fractional_orders(rate, noise)
+def _single_costs(
+    event: Event, orders: tuple[float, ...], neighboring_relation: NeighboringRelation
+) -> NDArray[np.float64]:
+    costs = event.rdp_costs(orders, neighboring_relation)
+    if costs.shape != (len(orders),) or not bool(np.all(costs >= 0.0)):
+        raise InvalidValueError("event", event, f"Rényi costs >= 0, none of them NaN, at {len(orders)} orders")
     costs.setflags(write=False)
     return costs
-
-
-@lru_cache(maxsize=16384)
-def _sampled_at(rate: float, noise: float, order: int) -> float:
-    return float(integer_orders(rate, noise, (order,))[0])

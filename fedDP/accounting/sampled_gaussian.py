@@ -30,7 +30,7 @@ _APART = 0.1
 _SERIES_RADIUS = 1.0 / 32.0
 _SERIES_POWERS: Array = np.arange(2.0, 13.0)
 # Smaller noise multipliers overflow 1 / z**2; their cost is infinite.
-_TINY = 1e-150
+TINY_NOISE = 1e-150
 
 
 class _BinomialTable(NamedTuple):
@@ -41,14 +41,12 @@ class _BinomialTable(NamedTuple):
         position: k - 2 of each entry.
         starts: where each order begins.
         lengths: entries an order.
-        orders: shape (number of orders,).
     """
 
     log_binomial: Array
     position: NDArray[np.intp]
     starts: NDArray[np.intp]
     lengths: NDArray[np.intp]
-    orders: Array
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +64,6 @@ def _binomial_table(orders: tuple[int, ...]) -> _BinomialTable:
         position=np.concatenate([np.arange(length, dtype=np.intp) for length in lengths]),
         starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
         lengths=lengths,
-        orders=np.array(orders, dtype=np.float64),
     )
 
 
@@ -86,31 +83,64 @@ def integer_orders(rate: float, noise_multiplier: float, orders: tuple[int, ...]
     >>> integer_orders(0.5, 1.0, (2,)).round(9).tolist()  # ln(1 + q**2 (e - 1))
     [0.35737402]
     """
-    if noise_multiplier < _TINY:
+    if noise_multiplier < TINY_NOISE:
         return np.full(len(orders), np.inf)
-    table = _binomial_table(orders)
     k = np.arange(2.0, max(orders) + 1.0)
     log_stay = math.log1p(-rate)
     exponent = k * (k - 1.0) / (2.0 * noise_multiplier * noise_multiplier)
     per_k = k * (math.log(rate) - log_stay) + exponent + np.log(-np.expm1(-exponent))
+    order = np.array(orders, dtype=np.float64)
+    log_excess = log_binomial_sums(per_k, orders) + order * log_stay
+    return rounded_up(np.logaddexp(0.0, log_excess) / (order - 1.0))
+
+
+def log_binomial_sums(per_k: Array, orders: tuple[int, ...]) -> Array:
+    """ln of the sum over k = 2..order of C(order, k) exp(per_k[k - 2]), for each of several whole orders."""
+    table = _binomial_table(orders)
     terms = table.log_binomial + per_k[table.position]
     peak = np.maximum.reduceat(terms, table.starts)
     scaled = np.add.reduceat(np.exp(terms - np.repeat(peak, table.lengths)), table.starts)
-    log_excess = peak + np.log(scaled) + table.orders * log_stay
-    return _safe(np.logaddexp(0.0, log_excess) / (table.orders - 1.0))
+    return np.asarray(peak + np.log(scaled))
 
 
-@lru_cache(maxsize=1)
-def _series_coefficients() -> tuple[Array, Array]:
+def sampled_costs(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Array:
+    """Costs of one round at any orders.
+
+    Args:
+        rate: in (0, 1).
+        noise_multiplier: > 0.
+        orders: whole ones >= 2, and others in (1, 11).
+
+    Returns:
+        Shape (len(orders),), rounded up.
+    """
+    whole, fractional, is_whole = _by_kind(orders)
+    costs = np.empty(len(orders))
+    if whole:
+        costs[is_whole] = integer_orders(rate, noise_multiplier, whole)
+    if fractional:
+        costs[~is_whole] = fractional_orders(rate, noise_multiplier, fractional)
+    return costs
+
+
+@lru_cache(maxsize=64)
+def _by_kind(orders: tuple[float, ...]) -> tuple[tuple[int, ...], tuple[float, ...], NDArray[np.bool_]]:
+    is_whole = np.array([order == int(order) for order in orders])
+    whole = tuple(int(order) for order in orders if order == int(order))
+    return whole, tuple(order for order in orders if order != int(order)), is_whole
+
+
+@lru_cache(maxsize=64)
+def _series_coefficients(alphas: tuple[float, ...]) -> tuple[Array, Array]:
     """The fractional orders, and their generalised binomials C(alpha, k), shape (orders, powers)."""
-    orders: Array = np.array(FRACTIONAL_ORDERS)
+    orders: Array = np.array(alphas)
     factors = [(orders - j) / (j + 1.0) for j in range(int(_SERIES_POWERS[-1]))]
     coefficients: Array = np.multiply.accumulate(np.array(factors), axis=0)[int(_SERIES_POWERS[0]) - 1 :].T
     return orders, coefficients
 
 
-def fractional_orders(rate: float, noise_multiplier: float) -> Array:
-    """Costs of one round at `FRACTIONAL_ORDERS`.
+def fractional_orders(rate: float, noise_multiplier: float, alphas: tuple[float, ...] = FRACTIONAL_ORDERS) -> Array:
+    """Costs of one round at fractional orders, by quadrature.
 
     The trapezoid rule with step h on an integrand that is analytic in a strip of half-width d = pi z**2 errs by at
     most exp(d**2 / (2 z**2) - 2 pi d / h) relative: below 1e-15 with the steps used here.
@@ -118,20 +148,21 @@ def fractional_orders(rate: float, noise_multiplier: float) -> Array:
     Args:
         rate: in (0, 1).
         noise_multiplier: > 0.
+        alphas: the orders, in (1, 11).
 
     Returns:
-        Shape (len(FRACTIONAL_ORDERS),), rounded up.
+        Shape (len(alphas),), rounded up.
 
     Reference: Trefethen, Weideman (2014), SIAM Review 56(3), Thm. 5.1.
     """
-    if noise_multiplier < _TINY:
-        return np.full(len(FRACTIONAL_ORDERS), np.inf)
+    if noise_multiplier < TINY_NOISE:
+        return np.full(len(alphas), np.inf)
     if noise_multiplier < _APART:
-        return _separated(rate, noise_multiplier)
-    orders, coefficients = _series_coefficients()
+        return _separated(rate, noise_multiplier, alphas)
+    orders, coefficients = _series_coefficients(alphas)
     z, variance = noise_multiplier, noise_multiplier * noise_multiplier
     step = min(z / 3.0, variance / 2.0)
-    x = np.arange(-12.0 * z, FRACTIONAL_ORDERS[-1] + 12.0 * z, step)
+    x = np.arange(-12.0 * z, max(alphas) + 12.0 * z, step)
     log_ratio = (2.0 * x - 1.0) / (2.0 * variance)
     log_weight = -(x * x) / (2.0 * variance)
     log_unit = math.log(step / (z * math.sqrt(2.0 * math.pi)))
@@ -142,7 +173,7 @@ def fractional_orders(rate: float, noise_multiplier: float) -> Array:
     powers = u_near[:, None] ** _SERIES_POWERS
     excess = coefficients @ (np.exp(log_weight[near] + log_unit) @ powers)
     if not far.any():
-        return _safe(np.log1p(excess) / (orders - 1.0))
+        return rounded_up(np.log1p(excess) / (orders - 1.0))
 
     x_far, log_weight_far = x[far], log_weight[far] + log_unit
     log_base = np.where(
@@ -160,10 +191,10 @@ def fractional_orders(rate: float, noise_multiplier: float) -> Array:
     small = log_far < 600.0
     with np.errstate(over="ignore", invalid="ignore"):
         log_moment = np.where(small, np.log1p(np.exp(np.where(small, log_far, 0.0)) - linear + excess), log_far)
-    return _safe(log_moment / (orders - 1.0))
+    return rounded_up(log_moment / (orders - 1.0))
 
 
-def _separated(rate: float, noise_multiplier: float) -> Array:
+def _separated(rate: float, noise_multiplier: float, alphas: tuple[float, ...]) -> Array:
     """An upper bound for small noise multipliers, loose by a factor of about 1 + exp(-1 / (8 z**2)).
 
     Where b <= a, (a + b)**alpha <= a**alpha + (2**alpha - 1) a**(alpha - 1) b, since (1 + r)**alpha is convex
@@ -171,7 +202,7 @@ def _separated(rate: float, noise_multiplier: float) -> Array:
     """
     from scipy.special import log_ndtr
 
-    orders: Array = np.array(FRACTIONAL_ORDERS)
+    orders: Array = np.array(alphas)
     z, variance = noise_multiplier, noise_multiplier * noise_multiplier
     log_rate, log_stay = math.log(rate), math.log1p(-rate)
     split = variance * (log_stay - log_rate) + 0.5
@@ -187,9 +218,9 @@ def _separated(rate: float, noise_multiplier: float) -> Array:
         + log_ndtr((orders - 1.0 - split) / z),
     ]
     log_moment = np.maximum(np.logaddexp.reduce(np.array(bumps), axis=0), 0.0)
-    return _safe(np.minimum(log_moment / (orders - 1.0), orders / (2.0 * variance)))
+    return rounded_up(np.minimum(log_moment / (orders - 1.0), orders / (2.0 * variance)))
 
 
-def _safe(costs: Array) -> Array:
+def rounded_up(costs: Array) -> Array:
     """Rounded up; whatever is not a number costs infinity."""
     return np.where(np.isnan(costs), np.inf, costs * _ROUND_UP)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from fedDP.accounting import Gaussian, NeighboringRelation
+from fedDP.accounting import Event, Gaussian, NeighboringRelation
 from fedDP.budget.clock import Clock, SystemClock
 from fedDP.budget.database import Database, append_row, read_rows
 from fedDP.budget.definition import LedgerDefinition, check_text
@@ -248,7 +248,7 @@ class Ledger:
         """How many releases like `event`, one in each of `weeks` in turn, it would grant before it refuses one."""
         return self._windows.would_grant(event, weeks)
 
-    def events(self) -> list[Gaussian]:
+    def events(self) -> list[Event]:
         """Everything that was charged, equal events grouped."""
         return self._state.spent_events("lifetime", self.last_week)
 

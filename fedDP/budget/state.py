@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fedDP.accounting import Gaussian, event_from_dict
+from fedDP.accounting import Event, event_from_dict
 from fedDP.budget.policy import TRAILING_WEEKS, WindowName
 from fedDP.budget.records import GENESIS_HASH, row_hash
 from fedDP.budget.weeks import IsoWeek
@@ -43,8 +43,8 @@ class LedgerState:
     attempts: dict[ReleaseKey, list[Charge]] = field(default_factory=lambda: defaultdict(list))
     # Per ISO week: cost in units by window, and how often each event was charged.
     week_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
-    week_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
-    _events: dict[str, Gaussian] = field(default_factory=dict)
+    week_events: dict[IsoWeek, dict[Event, int]] = field(default_factory=dict)
+    _events: dict[str, Event] = field(default_factory=dict)
 
     def apply(self, row: Mapping[str, Any]) -> None:
         """Checks that `row` continues the chain and adds it.
@@ -109,13 +109,10 @@ class LedgerState:
         """What the window has spent, in units at its own order."""
         return sum(self.week_units[other].get(window, 0) for other in self.weeks(window, week))
 
-    def spent_events(self, window: WindowName, week: IsoWeek) -> list[Gaussian]:
+    def spent_events(self, window: WindowName, week: IsoWeek) -> list[Event]:
         """The events charged in the window, equal ones grouped."""
-        counts: dict[Gaussian, int] = defaultdict(int)
+        counts: dict[Event, int] = defaultdict(int)
         for other in self.weeks(window, week):
             for event, count in self.week_events[other].items():
                 counts[event] += count
-        return [
-            Gaussian(event.noise_multiplier, sampling=event.sampling, count=event.count * count)
-            for event, count in counts.items()
-        ]
+        return [event.repeated(count) for event, count in counts.items()]

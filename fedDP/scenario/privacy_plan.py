@@ -65,9 +65,9 @@ class PrivacyPlan:
 
     @property
     def accountant(self) -> str:
-        """The accountant of the printed epsilons: "gdp" (exact) when nothing is sampled, else "rdp"."""
+        """The accountant of the printed epsilons: "gdp" (exact) when nothing is sampled, else "pld"."""
         chosen = self.scenario.privacy.accountant
-        return chosen if chosen != "auto" else ("gdp" if self.rate == 1.0 else "rdp")
+        return chosen if chosen != "auto" else ("gdp" if self.rate == 1.0 else "pld")
 
     def event(self, count: int = 1) -> Gaussian:
         """So many rounds as an accounting event."""

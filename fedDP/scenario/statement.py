@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedDP.accounting import Gaussian, Poisson, Sampling, accountant_name
+from fedDP.accounting import Event, Gaussian, Poisson, Sampling, accountant_name
 from fedDP.budget import Ledger, WindowStatus
 from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
@@ -45,9 +45,10 @@ def sampling_text(sampling: Sampling) -> dict[str, Any]:
     return {"kind": "all", "rate": 1.0, "assumption": "every client takes part in every round"}
 
 
-def _sampling_of(plan: PrivacyPlan, events: list[Gaussian]) -> dict[str, Any]:
+def _sampling_of(plan: PrivacyPlan, events: list[Event]) -> dict[str, Any]:
     """The sampling of everything that was charged, which may be several runs'."""
-    texts = [sampling_text(event.sampling) for event in events] or [sampling_text(plan.sampling)]
+    samplings = [event.sampling for event in events if isinstance(event, Gaussian)] or [plan.sampling]
+    texts = [sampling_text(sampling) for sampling in samplings]
     if all(text == texts[0] for text in texts):
         return texts[0]
     return {
