@@ -43,8 +43,8 @@ def epsilon(
     Guarantees:
         1. Never below the exact value (but for rounding at 1e-12); exact for "gdp".
         2. Independent of the order of the events, to the last bit; 0.0 without events.
-        3. With one accountant, never smaller for more releases, less noise, a higher rate or a smaller delta ("pld": but
-           for the rounding of its grid).
+        3. With one accountant, never smaller for more releases, less noise, a higher rate or a smaller delta (but
+           for the grid of "pld").
         4. "pld" takes the smallest of its own bound, that of "rdp" where it is sound, and that without sampling.
 
     Results are kept, and so are the losses of single releases: one more release of a kind that was seen before takes

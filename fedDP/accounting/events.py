@@ -101,7 +101,7 @@ class Gaussian(Event):
         pair = f"accountant={accountant!r} with sampling={self.sampling!r}"
         if isinstance(self.sampling, FixedSize) and neighboring_relation != "replace_one":
             return (
-                f"{pair} and neighboring_relation={neighboring_relation!r}: a cohort of fixed size is another one when "
+                f"{pair} and neighboring_relation={neighboring_relation!r}: a fixed-size cohort is another one when "
                 "a client is absent, and the Poisson formula does not cover it. "
                 "Use neighboring_relation='replace_one', or Poisson sampling."
             )

@@ -80,7 +80,7 @@ class PoissonPair:
 
     @property
     def _bottom(self) -> float:
-        log_ratio = -1.0 / (2.0 * self.noise * self.noise) - _TAIL / self.noise
+        log_ratio = -(0.5 / self.noise + _TAIL) / self.noise
         return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + log_ratio))
 
     def discretise(self, step: float) -> tuple[LossDistribution, ...]:
