@@ -254,8 +254,8 @@ def test_ledgers_that_are_none_end_with_1(tmp_path: Path, capsys: pytest.Capture
         assert streams.out == ""
         assert streams.err.startswith("LedgerError: ")
     assert not (tmp_path / "absent.db").exists()
-    assert main(["budget", "show", "postgresql://host/ledger"]) == 2
-    assert "not available yet" in capsys.readouterr().err
+    assert main(["budget", "show", "mysql://host/ledger"]) == 2
+    assert "a ledger in mysql is not available" in capsys.readouterr().err
 
 
 def test_an_altered_ledger_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

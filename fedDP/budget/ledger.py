@@ -131,8 +131,8 @@ class Ledger(OperatedLedger):
         elif file.is_missing and state.charges:
             raise LedgerError(
                 f"The anchor file {file.path} is missing, and without it nobody can tell whether the ledger "
-                f"{database.url} lacks its last rows. Put it back; if it is lost, have an operator say so: feddp budget "
-                "reset-anchor LEDGER --operator NAME --reason TEXT."
+                f"{database.url} lacks its last rows. Put it back; if it is lost, have an operator say so: "
+                "feddp budget reset-anchor LEDGER --operator NAME --reason TEXT."
             )
         definition = state.definition
         assert definition is not None

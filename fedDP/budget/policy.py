@@ -170,10 +170,14 @@ class WindowRule:
 
     def limit_epsilon(self, week: IsoWeek, delta: float, purpose: str | None = None) -> float:
         """The same as the epsilon that it certifies at `delta`."""
-        limit = self.limit(week, purpose) / _UNITS
+        return self.certified_epsilon(self.limit(week, purpose), delta)
+
+    def certified_epsilon(self, units: int, delta: float) -> float:
+        """The epsilon at `delta` of whatever costs so many units, however it was chosen."""
+        cost = units / _UNITS
         if self.order is None:
-            return gdp_epsilon(math.sqrt(limit), delta)
-        return limit + math.log1p(-1.0 / self.order) - math.log(delta * self.order) / (self.order - 1)
+            return gdp_epsilon(math.sqrt(cost), delta)
+        return cost + math.log1p(-1.0 / self.order) - math.log(delta * self.order) / (self.order - 1)
 
     def cost(self, event: Gaussian, relation: NeighboringRelation) -> int:
         """What `event` costs in this window, in units, rounded up.

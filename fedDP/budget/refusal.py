@@ -16,7 +16,7 @@ class BudgetExceeded(FedDPError):
         window: "week", "year", "trailing" or "lifetime".
         key: which one, such as "2026-W09".
         spent: epsilon of the window so far; of a week whose allowance accumulates: of the year so far.
-        asked: epsilon that the window would have with the release.
+        asked: epsilon that the window would have to certify with the release.
         allowance: epsilon that the window may have.
         resumes: the ISO date from which the same release would fit, or None when it never will.
         reserve: the share of the window that is kept for evaluation, when it is this reserve that refuses; `spent`,

@@ -11,7 +11,7 @@ from fedDP.accounting import Gaussian, epsilon, events_all_full
 from fedDP.accounting.rdp import rdp_at
 from fedDP.budget.committed_plan import CommittedPlan
 from fedDP.budget.definition import LedgerDefinition, Rule
-from fedDP.budget.policy import EVALUATION_PURPOSES, WindowName
+from fedDP.budget.policy import EVALUATION_PURPOSES, WindowName, WindowRule
 from fedDP.budget.refusal import BudgetExceeded
 from fedDP.budget.state import LedgerState
 from fedDP.budget.weeks import IsoWeek
@@ -179,15 +179,18 @@ class Windows:
         rule, training = self.definition.rules[name], purpose is not None
         relation, delta = self.definition.neighboring_relation, self.definition.budget.delta
         events = self.state.spent_events(rule.covers, week, training=training)
-        limit = max(1, rule.limit(week, purpose))
+        spent, limit = self._spent(rule, week, training=training), max(1, rule.limit(week, purpose))
+        asked = epsilon([*events, event], delta, neighboring_relation=relation)
+        if isinstance(rule, WindowRule):  # what the filter would have to certify, more than the rounds as they were
+            asked = max(asked, rule.certified_epsilon(spent + costs[name], delta))
         return BudgetExceeded(
             window=name,
             key=_key(name, week),
             spent=epsilon(events, delta, neighboring_relation=relation),
-            asked=epsilon([*events, event], delta, neighboring_relation=relation),
+            asked=asked,
             allowance=rule.limit_epsilon(week, delta, purpose),
             resumes=resumes,
-            spent_fraction=self._spent(rule, week, training=training) / limit,
+            spent_fraction=spent / limit,
             asked_fraction=costs[name] / limit,
             reserve=self.definition.budget.reserve_evaluation if training else 0.0,
         )

@@ -55,7 +55,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
         ("noise", f"multiplier {number(plan['noise_multiplier'])}, clip norm {number(plan['clip_norm'])}"),
         ("", f"standard deviation {number(plan['noise_std'])} on each of {plan['parameters']} coordinates of the mean"),
         ("rounds", f"{rounds['allowed']} of {rounds['requested']} fit" + _stopped(rounds)),
-        ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode']}"),
+        ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode_reason']}"),
         ("  a round", number(epsilon["round"])),
         ("  worst week", f"{number(worst_week)}{_of(plan, 'week')} ({weeks} week{'s' if weeks != 1 else ''} charged)"),
         ("  year", f"{number(epsilon['year'])}{_of(plan, 'year')}"),

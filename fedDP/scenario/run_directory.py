@@ -29,7 +29,7 @@ from fedDP.training.parameters import Arrays
 class Checkpoint:
     """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger.
 
-    `ledger_anchor` is the head that the ledger had reached (`Ledger.anchor`); the run goes on only with one that holds it.
+    `ledger_anchor` is the head that the ledger had reached (`Ledger.anchor`); the run goes on only where it is held.
     """
 
     round: int

@@ -90,6 +90,7 @@ def statements(
         "clock": scenario.budget.clock,
         "scope": scope,
         "mode": ledger.definition.mode if ledger else plan.mode,
+        "mode_reason": ledger.definition.mode_reason if ledger else plan.mode_reason,
         "rng": rng,
         "not_covered": not_covered,
     }
@@ -100,16 +101,20 @@ def statements(
     for window in ("week", "year", "lifetime"):
         of_kind = [status for status in ledger.windows() if status.window == window]
         if of_kind:
-            found.append({**common, **_of_window(max(of_kind, key=lambda status: status.spent_epsilon), ledger)})
+            found.append({**common, **_of_windows(of_kind, ledger)})
     return found
 
 
-def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
+def _of_windows(of_kind: list[WindowStatus], ledger: Ledger) -> dict[str, Any]:
+    """The numbers of a kind of window: what the worst one has spent, and what holds for all of them."""
+    status = max(of_kind, key=lambda status: status.spent_epsilon)
     # A window is also bounded by those that contain it: a week by its year, the one year of a ledger by its lifetime.
     one_year = sum(other.window == "year" for other in ledger.windows()) == 1
     containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
     allowances = [value for name, value in ledger.certified_epsilon().items() if name in containing]
-    certified = min([value for value in (status.allowance_epsilon, *allowances) if value is not None], default=None)
+    # Where allowances accumulate, or a plan gives them, they differ from week to week.
+    own = [other.allowance_epsilon for other in of_kind if other.allowance_epsilon is not None]
+    certified = min([*allowances, *([max(own)] if own else [])], default=None)
     return {
         "window": status.window,
         "key": status.key,
