@@ -68,7 +68,7 @@ def _pick(releases: Sequence[PlannedRelease], unsampled: bool, *, reserved: bool
     if unsampled:
         return "gaussian", "auto picked gaussian: no round is sampled, so that sums of squares are exact"
     if not alone:
-        return "renyi", "auto picked renyi: sampled rounds, ledger shared by several runs"
+        return "renyi", "auto picked renyi: sampled rounds, and other runs may follow"
     if any(release.week is None for release in releases):
         return "renyi", "auto picked renyi: sampled rounds, planned without their weeks"
     if reserved:

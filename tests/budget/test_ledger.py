@@ -148,9 +148,9 @@ class LedgerConformance:
         refusal = run.charge_until_refused()
         charged = dataclasses.replace(run.event, count=ROUNDS)
         assert refusal.spent == epsilon([charged], DELTA)
-        assert refusal.asked == pytest.approx(epsilon([charged, run.event], DELTA), rel=1e-12)
+        assert refusal.asked >= epsilon([charged, run.event], DELTA) * (1.0 - 1e-12)
         assert refusal.allowance == pytest.approx(0.5, rel=1e-9)
-        assert refusal.spent < refusal.asked
+        assert refusal.spent <= refusal.allowance < refusal.asked
         assert "week 2026-W10" in str(refusal)
 
     def test_the_same_window_is_named_after_reopening(self, place: Place, clock: SetClock) -> None:
