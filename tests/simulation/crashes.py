@@ -118,7 +118,7 @@ def check_finished(ended: Ended, out: Path, *, charged: int, rounds: int = ROUND
     assert {path.name for path in out.iterdir()} == PUBLISHED
     private = out.with_name(out.name + ".private")
     assert {path.name for path in private.iterdir()} <= PRIVATE
-    assert [path.name for path in (private / "checkpoint").iterdir()] == ["latest.pickle"]
+    assert sorted(path.name for path in (private / "checkpoint").iterdir()) == ["latest.pickle", "ledger.anchor"]
     assert private.stat().st_mode & 0o777 == 0o700
     assert [row["round"] for row in read_rounds(out)] == list(range(1, rounds + 1))
     ledger = Ledger.load(str(out / "ledger.db"))
