@@ -202,8 +202,8 @@ class Ledger(OperatedLedger):
             ClockJumped: when the clock is too far ahead of the last charge; nothing was charged.
             LedgerError: when the ledger cannot vouch for it, or has committed to another release; nothing was granted.
             InvalidValueError: for a number outside its range, or an empty key.
-            UnsupportedError: when the ledger's mode has no sound cost for the event, or it is several steps and the ledger
-                is in plan mode.
+            UnsupportedError: when the ledger's mode has no sound cost for the event, as plan mode has none for several
+                steps.
         """
         if not isinstance(event, Gaussian):
             raise LedgerError(f"event={event!r}: expected a Gaussian event.")

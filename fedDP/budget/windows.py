@@ -35,6 +35,7 @@ class WindowStatus:
         spent_fraction: the share of the allowance that is used up, in the additive domain (of an accumulated one, by
             the year so far); with a committed plan releases used over releases planned; None without an allowance.
         charges: number of charges, of which one may be for a release that is several steps.
+        releases: number of releases, every step counted.
     """
 
     window: WindowName
@@ -43,6 +44,7 @@ class WindowStatus:
     spent_epsilon: float
     spent_fraction: float | None
     charges: int
+    releases: int
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Windows:
         """What `event` costs in every window that has an allowance, in units, rounded up.
 
         Raises:
-            UnsupportedError: when the ledger's mode has no sound cost for the event, or it is several steps and the ledger
-                is in plan mode, where a count stands for so many releases of their own.
+            UnsupportedError: when the ledger's mode has no sound cost for the event, as plan mode has none for several
+                steps: there a count stands for so many releases of their own.
             InvalidValueError: for noise so small that its cost overflows.
         """
         relation = self.definition.neighboring_relation
@@ -107,6 +109,7 @@ class Windows:
             spent_epsilon=epsilon(events, delta, neighboring_relation=self.definition.neighboring_relation),
             spent_fraction=self._spent(rule, week) / limit if rule and limit else None,
             charges=self.state.num_charges(window, week),
+            releases=sum(event.count for event in events),
         )
 
     def charged(self, last_week: IsoWeek) -> list[WindowStatus]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from fedDP.accounting import Gaussian, Poisson, Sampling, accountant_name
 from fedDP.budget import Ledger, WindowStatus
-from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan
 
@@ -25,13 +24,6 @@ NOT_COVERED = (
     "a private initial model",
     "loss of whole machines, assumed independent of the data",
 )
-
-_CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
-    "week": ("year", "trailing", "lifetime"),
-    "year": ("year", "trailing", "lifetime"),
-    "trailing": ("lifetime",),
-    "lifetime": ("lifetime",),
-}
 
 
 def sampling_text(sampling: Sampling) -> dict[str, Any]:
@@ -105,11 +97,7 @@ def statements(
 
 
 def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
-    # A window is also bounded by those that contain it: a week by its year, the one year of a ledger by its lifetime.
-    one_year = sum(other.window == "year" for other in ledger.windows()) == 1
-    containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
-    allowances = [value for name, value in ledger.certified_epsilon().items() if name in containing]
-    certified = min([value for value in (status.allowance_epsilon, *allowances) if value is not None], default=None)
+    certified = ledger.certified(status)
     return {
         "window": status.window,
         "key": status.key,

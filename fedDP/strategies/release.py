@@ -36,8 +36,8 @@ def privatise(total: npt.NDArray[np.int64], grant: Grant, root: RootKey) -> npt.
     """
     if grant.event is not None and grant.event.count != 1:
         raise GrantError(
-            f"The grant of row {grant.seq} is for {grant.event.count} noised steps at a client; no noise is drawn for it "
-            "here. Charge the release of a sum as an event with count=1."
+            f"The grant of row {grant.seq} is for {grant.event.count} noised steps at a client; no noise is drawn for "
+            "it here. Charge the release of a sum as an event with count=1."
         )
     grant.use()
     if grant.event is not None:

@@ -32,8 +32,8 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 
 def open_ledger(path: Path, mode: Mode, **changes: Any) -> Ledger:
-    values: dict[str, Any] = {"budget": BUDGET, "unit": "record", "plan": [STEPS.get(mode)], "clock": SetClock(), **changes}
-    return Ledger.open(str(path), mode=mode, **values)
+    plan = changes.pop("plan", [STEPS.get(mode)])
+    return Ledger.open(str(path), budget=BUDGET, unit="record", mode=mode, plan=plan, clock=SetClock(), **changes)
 
 
 def test_steps_cost_what_as_many_single_releases_cost(mode: Mode) -> None:
@@ -94,7 +94,7 @@ def test_more_releases_than_can_be_counted_are_refused() -> None:
 def test_plan_mode_refuses_several_steps_at_once(tmp_path: Path) -> None:
     plan = [PlannedRelease(STEPS["renyi"].repeated(4), IsoWeek(2026, 10))]
     ledger = open_ledger(tmp_path / "ledger.db", "plan", plan=plan)
-    with pytest.raises(UnsupportedError, match="this one is 4 steps at once. Use a ledger in renyi or gaussian mode"):
+    with pytest.raises(UnsupportedError, match="this one is 4 steps at once"):
         authorise(ledger, STEPS["renyi"].repeated(4))
     with pytest.raises(UnsupportedError, match="steps at once"):
         ledger.would_grant(STEPS["renyi"].repeated(4), [IsoWeek(2026, 10)])
