@@ -31,9 +31,9 @@ def mode(request: pytest.FixtureRequest) -> Mode:
     return request.param  # type: ignore[no-any-return]
 
 
-def open_ledger(path: Path, mode: Mode, **changes: Any) -> Ledger:
-    plan = changes.pop("plan", [STEPS.get(mode)])
-    return Ledger.open(str(path), budget=BUDGET, unit="record", mode=mode, plan=plan, clock=SetClock(), **changes)
+def open_ledger(path: Path, mode: Mode, plan: Any = None) -> Ledger:
+    plan = plan or [STEPS[mode]]
+    return Ledger.open(str(path), budget=BUDGET, unit="record", mode=mode, plan=plan, clock=SetClock())
 
 
 def test_steps_cost_what_as_many_single_releases_cost(mode: Mode) -> None:
