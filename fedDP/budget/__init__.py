@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from fedDP.budget.grant import Grant
     from fedDP.budget.ledger import Ledger
     from fedDP.budget.policy import Budget
-    from fedDP.budget.refusal import BudgetExceeded, ClockJumped
+    from fedDP.budget.record_account import PersonAccount, RecordAccount, SiteAccount
+    from fedDP.budget.record_ledgers import RecordLedgers, RecordRelease
+    from fedDP.budget.refusal import BudgetExceeded, ClockJumped, SiteBudgetExceeded
     from fedDP.budget.verification import Verification, verify
     from fedDP.budget.weeks import IsoWeek
     from fedDP.budget.windows import WindowStatus
@@ -25,8 +27,14 @@ __all__ = [
     "Grant",
     "IsoWeek",
     "Ledger",
+    "PersonAccount",
     "PlannedRelease",
+    "RecordAccount",
+    "RecordLedgers",
+    "RecordRelease",
     "SimulatedClock",
+    "SiteAccount",
+    "SiteBudgetExceeded",
     "SystemClock",
     "Verification",
     "WindowStatus",
@@ -43,8 +51,14 @@ _LAZY = {
     "Grant": "grant",
     "IsoWeek": "weeks",
     "Ledger": "ledger",
+    "PersonAccount": "record_account",
     "PlannedRelease": "committed_plan",
+    "RecordAccount": "record_account",
+    "RecordLedgers": "record_ledgers",
+    "RecordRelease": "record_ledgers",
     "SimulatedClock": "clock",
+    "SiteAccount": "record_account",
+    "SiteBudgetExceeded": "refusal",
     "SystemClock": "clock",
     "Verification": "verification",
     "WindowStatus": "windows",

@@ -187,7 +187,10 @@ class Ledger(OperatedLedger):
         earlier process left open stays spent; the release is charged again as the next attempt.
 
         Args:
-            event: what the release is, with ``count=1``.
+            event: what the release is. With ``count > 1`` it is one release of something that is itself so many steps,
+                such as what a client's training with noise in every step leaves of a round; all of them are charged.
+                Its noise is drawn where the steps are made: before that, mark the grant with `Grant.use`, so that
+                another training needs another charge.
             run_id, round, purpose: the key of the release, two texts and a whole number; at most one attempt of a key
                 may be released.
             clip_norm: the bound that the clients are sent.
@@ -200,10 +203,11 @@ class Ledger(OperatedLedger):
             ClockJumped: when the clock is too far ahead of the last charge; nothing was charged.
             LedgerError: when the ledger cannot vouch for it, or has committed to another release; nothing was granted.
             InvalidValueError: for a number outside its range, or an empty key.
-            UnsupportedError: when the ledger's mode has no sound cost for the event.
+            UnsupportedError: when the ledger's mode has no sound cost for the event, as plan mode has none for several
+                steps.
         """
-        if not isinstance(event, Gaussian) or event.count != 1:
-            raise LedgerError(f"event={event!r}: expected one Gaussian event with count=1.")
+        if not isinstance(event, Gaussian):
+            raise LedgerError(f"event={event!r}: expected a Gaussian event.")
         if rng not in ("csprng", "seeded"):
             raise LedgerError(f'rng={rng!r}: expected "csprng" or "seeded".')
         if rng == "seeded" and not self.definition.simulation:

@@ -53,6 +53,21 @@ class BudgetExceeded(FedDPError):
         )
 
 
+class SiteBudgetExceeded(BudgetExceeded):
+    """The budget of one site's records cannot take its part of a round, so that nothing of the round may train.
+
+    Attributes:
+        site: the one that refuses.
+        charged: the sites that were charged for the round before; what they spent stays spent.
+    """
+
+    def __init__(self, site: str, refusal: BudgetExceeded, what: str, charged: tuple[str, ...]) -> None:
+        self.__dict__.update(vars(refusal))
+        self.site = site
+        self.charged = charged
+        Exception.__init__(self, f"Site {site!r} {what}. {refusal}")
+
+
 class ClockJumped(LedgerError):
     """The clock is further ahead of the last charge than anyone has acknowledged; nothing was granted.
 

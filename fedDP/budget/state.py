@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,6 +60,7 @@ class LedgerState:
     # The part of both that is not evaluation.
     training_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
     training_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
+    num_releases: int = 0  # a charge of an event with a count is so many
     next_planned: int = 0  # the first release of a committed plan that is not used up
     # What texts say, since thousands of rows say the same.
     _days: dict[str, tuple[datetime, IsoWeek]] = field(default_factory=dict)
@@ -153,6 +154,7 @@ class LedgerState:
             for window, cost in costs.items():
                 units[window] += cost
             week_events.setdefault(week, defaultdict(int))[event] += 1
+        self.num_releases += event.count
 
     def weeks(self, window: Coverage, week: IsoWeek) -> list[IsoWeek]:
         """The charged weeks that `window` covers when it is `week`."""
@@ -186,9 +188,13 @@ class LedgerState:
         counts: dict[Gaussian, int] = defaultdict(int)
         sums = self.training_events if training else self.week_events
         for other in self.weeks(window, week):
-            for event, count in sums.get(other, {}).items():
-                counts[event] += count
+            for event, times in sums.get(other, {}).items():
+                counts[replace(event, count=1)] += event.count * times
         return [event.repeated(count) for event, count in counts.items()]
+
+    def num_charges(self, window: Coverage, week: IsoWeek) -> int:
+        """How many charges were made in the weeks that `window` covers."""
+        return sum(sum(self.week_events[other].values()) for other in self.weeks(window, week))
 
     def _is_continued_by(self, row: Mapping[str, Any]) -> bool:
         if row["seq"] != self.head_seq + 1 or row["previous_hash"] != self.head_hash:

@@ -130,8 +130,6 @@ class _Charges:
                     f"It charges {costs.get(window, 0)} units to window {window!r}, and {event} costs "
                     f"{derived.get(window, 0)}."
                 )
-        if event.count != 1:
-            raise LedgerError(f"It charges {event.count} releases at once.")
         check_text("run_id", row["run_id"])
         check_text("purpose", row["purpose"])
         CLIP_NORM.check("clip_norm", row["clip_norm"])

@@ -18,6 +18,13 @@ from fedDP.budget.weeks import IsoWeek
 from fedDP.budget.windows import Windows, WindowStatus
 from fedDP.errors import LedgerError
 
+_CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
+    "week": ("year", "trailing", "lifetime"),
+    "year": ("year", "trailing", "lifetime"),
+    "trailing": ("lifetime",),
+    "lifetime": ("lifetime",),
+}
+
 
 class LedgerView:
     """The rows of a ledger, as far as they were read, and what follows from them."""
@@ -87,6 +94,16 @@ class LedgerView:
         """The epsilon that each window with an allowance certifies, as of the last week."""
         delta = self.definition.budget.delta
         return {name: rule.limit_epsilon(self.last_week, delta) for name, rule in self.definition.rules.items()}
+
+    def certified(self, status: WindowStatus) -> float | None:
+        """The epsilon that is certified of a window: by its own allowance or one that contains it; None without any.
+
+        A week is also bounded by its year, and the one year of a ledger by its lifetime, and the other way round.
+        """
+        one_year = len({week.year for week in self._state.week_units}) == 1
+        containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
+        allowances = [value for name, value in self.certified_epsilon().items() if name in containing]
+        return min((value for value in (status.allowance_epsilon, *allowances) if value is not None), default=None)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every row up to the head, in order, by column; read from the database again.

@@ -16,6 +16,7 @@ from fedDP.budget.refusal import BudgetExceeded
 from fedDP.budget.state import LedgerState
 from fedDP.budget.weeks import IsoWeek
 from fedDP.errors import LedgerError, UnsupportedError
+from fedDP.privacy.limits import COUNT
 
 _RESUME_HORIZON_WEEKS = 110  # two ISO years: by then every window that renews has renewed
 # Where allowances accumulate, a release may fit in the last week of a long year alone, and these are up to seven apart.
@@ -33,7 +34,8 @@ class WindowStatus:
         spent_epsilon: epsilon of what was charged in the window; not additive over windows.
         spent_fraction: the share of the allowance that is used up, in the additive domain (of an accumulated one, by
             the year so far); with a committed plan releases used over releases planned; None without an allowance.
-        charges: number of charged releases.
+        charges: number of charges, of which one may be for a release that is several steps.
+        releases: number of releases, every step counted.
     """
 
     window: WindowName
@@ -42,6 +44,7 @@ class WindowStatus:
     spent_epsilon: float
     spent_fraction: float | None
     charges: int
+    releases: int
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,16 @@ class Windows:
         """What `event` costs in every window that has an allowance, in units, rounded up.
 
         Raises:
-            UnsupportedError: when the ledger's mode has no sound cost for the event.
+            UnsupportedError: when the ledger's mode has no sound cost for the event, as plan mode has none for several
+                steps: there a count stands for so many releases of their own.
             InvalidValueError: for noise so small that its cost overflows.
         """
         relation = self.definition.neighboring_relation
+        if self.definition.mode == "plan" and event.count != 1:
+            raise UnsupportedError(
+                f"event={event!r}: a ledger in plan mode grants its releases one by one, and this one is {event.count} "
+                "steps at once. Use a ledger in renyi or gaussian mode."
+            )
         if self.definition.mode == "gaussian" and not events_all_full([event]):
             raise UnsupportedError("A ledger in gaussian mode cannot account for sampled rounds; use renyi mode.")
         if self.definition.mode == "renyi":
@@ -73,8 +82,14 @@ class Windows:
 
         Raises:
             BudgetExceeded: when a window cannot, or the plan has no release left for the week.
-            LedgerError: when the plan has another release in its place.
+            LedgerError: when the plan has another release in its place, or the ledger would hold more releases than an
+                accountant can count.
         """
+        if self._are_too_many(event):
+            raise LedgerError(
+                f"{event} would be more than {COUNT.high:,} releases, with the {self.state.num_releases:,} that the "
+                "ledger holds; nobody could account for them together."
+            )
         if self.definition.plan is not None:
             return self._planned(self.definition.plan, event, week, purpose)
         if (refusing := self._refusing(costs, week, purpose)) is not None:
@@ -93,7 +108,8 @@ class Windows:
             allowance_epsilon=rule.limit_epsilon(week, delta) if rule else None,
             spent_epsilon=epsilon(events, delta, neighboring_relation=self.definition.neighboring_relation),
             spent_fraction=self._spent(rule, week) / limit if rule and limit else None,
-            charges=sum(event.count for event in events),
+            charges=self.state.num_charges(window, week),
+            releases=sum(event.count for event in events),
         )
 
     def charged(self, last_week: IsoWeek) -> list[WindowStatus]:
@@ -112,6 +128,7 @@ class Windows:
         state = LedgerState(
             week_units={week: defaultdict(int, units) for week, units in self.state.week_units.items()},
             training_units={week: defaultdict(int, units) for week, units in self.state.training_units.items()},
+            num_releases=self.state.num_releases,
             next_planned=self.state.next_planned,
         )
         trial, plan = Windows(self.definition, state), self.definition.plan
@@ -121,10 +138,13 @@ class Windows:
                 if number is None:
                     return done
                 state.next_planned = number + 1
-            elif trial._refusing(costs, week, purpose) is not None:
+            elif trial._are_too_many(event) or trial._refusing(costs, week, purpose) is not None:
                 return done
             state.add(week, event, costs, purpose)
         return len(weeks)
+
+    def _are_too_many(self, event: Gaussian) -> bool:
+        return self.state.num_releases + event.count > COUNT.high
 
     def _planned(self, plan: CommittedPlan, event: Gaussian, week: IsoWeek, purpose: str) -> int:
         start = self.state.next_planned

@@ -6,7 +6,6 @@ from typing import Any
 
 from fedDP.accounting import Gaussian, Poisson, Sampling, accountant_name
 from fedDP.budget import Ledger, WindowStatus
-from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan
 
@@ -25,13 +24,6 @@ NOT_COVERED = (
     "a private initial model",
     "loss of whole machines, assumed independent of the data",
 )
-
-_CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
-    "week": ("year", "trailing", "lifetime"),
-    "year": ("year", "trailing", "lifetime"),
-    "trailing": ("lifetime",),
-    "lifetime": ("lifetime",),
-}
 
 
 def sampling_text(sampling: Sampling) -> dict[str, Any]:
@@ -108,18 +100,13 @@ def statements(
 def _of_windows(of_kind: list[WindowStatus], ledger: Ledger) -> dict[str, Any]:
     """The numbers of a kind of window: what the worst one has spent, and what holds for all of them."""
     status = max(of_kind, key=lambda status: status.spent_epsilon)
-    # A window is also bounded by those that contain it: a week by its year, the one year of a ledger by its lifetime.
-    one_year = sum(other.window == "year" for other in ledger.windows()) == 1
-    containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
-    allowances = [value for name, value in ledger.certified_epsilon().items() if name in containing]
     # Where allowances accumulate, or a plan gives them, they differ from week to week.
-    own = [other.allowance_epsilon for other in of_kind if other.allowance_epsilon is not None]
-    certified = min([*allowances, *([max(own)] if own else [])], default=None)
+    certified = [value for value in map(ledger.certified, of_kind) if value is not None]
     return {
         "window": status.window,
         "key": status.key,
         "epsilon": status.spent_epsilon,
-        "epsilon_certified": "inf" if certified is None else certified,
+        "epsilon_certified": max(certified) if len(certified) == len(of_kind) else "inf",
         "spent_fraction": status.spent_fraction,
         "charges": status.charges,
     }

@@ -370,10 +370,10 @@ class LedgerConformance:
         assert count_rows(place) == 1
         self.open(place, clock, budget)  # and it can still be read
 
-    @pytest.mark.parametrize("event", [Gaussian(20.0, count=2), "gaussian", None])
-    def test_an_event_that_is_not_one_gaussian(self, place: Place, clock: SetClock, event: Any) -> None:
+    @pytest.mark.parametrize("event", ["gaussian", None, 1.0])
+    def test_an_event_that_is_no_gaussian(self, place: Place, clock: SetClock, event: Any) -> None:
         ledger = self.open(place, clock, Budget(delta=DELTA, year=5.0))
-        with pytest.raises(LedgerError, match="expected one Gaussian event with count=1"):
+        with pytest.raises(LedgerError, match="expected a Gaussian event"):
             authorise(ledger, event)
         assert count_rows(place) == 1
 
