@@ -55,12 +55,21 @@ class SQLitePlace:
         number = len(list(self.path.parent.iterdir()))
         return SQLitePlace(self.path.with_name(f"{number}-{self.path.name}"))
 
+    @property
+    def anchor(self) -> Path:
+        """The operator file beside it."""
+        return self.path.with_name(self.path.name + ".anchor")
+
     def copy(self) -> SQLitePlace:
-        return SQLitePlace(Path(shutil.copy(self.path, self.another().path)))
+        other = self.another()
+        other.replace(self)
+        return other
 
     def replace(self, other: Place) -> None:
+        """With its operator file, as whoever covers his tracks would."""
         assert isinstance(other, SQLitePlace)
         shutil.copy(other.path, self.path)
+        shutil.copy(other.anchor, self.anchor)
 
     def execute(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return _execute(self.url, statement, values)

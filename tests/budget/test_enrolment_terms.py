@@ -43,7 +43,7 @@ def test_an_enrolment_is_fixed_at_creation(path: Path) -> None:
     open_ledger(path)
     assert open_ledger(path).definition.enrolment == FIRST
     for other in (SECOND, None):
-        with pytest.raises(LedgerError, match=r"kept for enrolment=.*num_clients=100.*change_enrolment"):
+        with pytest.raises(LedgerError, match=r"kept for enrolment=.*num_clients=100.*feddp budget enrol LEDGER"):
             open_ledger(path, other)
 
 

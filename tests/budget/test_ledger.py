@@ -14,8 +14,9 @@ import pytest
 
 from fedDP.accounting import FixedSize, FullParticipation, Gaussian, Poisson, epsilon
 from fedDP.accounting.events import Sampling
+from fedDP.accounting.rdp import rdp_at, rdp_budget
 from fedDP.budget import Budget, BudgetExceeded, IsoWeek, Ledger, SimulatedClock
-from fedDP.budget.policy import Mode, WindowName
+from fedDP.budget.policy import Mode, WindowName, WindowRule
 from fedDP.errors import GrantError, InvalidValueError, LedgerError, UnsupportedError
 
 from .ledgers import START, Run, SetClock, authorise, noise_for, without_sync
@@ -386,7 +387,7 @@ class LedgerConformance:
     def test_fixed_size_cohorts(self, place: Place, clock: SetClock) -> None:
         for budget in (Budget(delta=DELTA, year=5.0), Budget(delta=DELTA)):
             ledger = self.open(place.another(), clock, budget)
-            with pytest.raises(UnsupportedError, match="fixed-size"):
+            with pytest.raises(UnsupportedError, match=r"fixed-size|sampled rounds"):
                 authorise(ledger, Gaussian(20.0, sampling=FixedSize(5, 10)))
             assert ledger.head[0] == 0
 
@@ -602,6 +603,22 @@ class TestRenyi(LedgerConformance):
             with pytest.raises(UnsupportedError, match="replace_one"):
                 authorise(ledger, Gaussian(100.0, sampling=Poisson(0.5)))
             assert ledger.head[0] == 0
+
+    def test_fixed_size_cohorts_are_charged_under_replace_one(self, place: Place, clock: SetClock) -> None:
+        event = Gaussian(40.0, sampling=FixedSize(5, 100))
+        plan = [dataclasses.replace(event, count=200)]
+        budget = Budget(delta=DELTA, year=0.5)
+        ledger = self.open(place, clock, budget, neighboring_relation="replace_one", plan=plan)
+        rule = ledger.definition.rules["year"]
+        assert isinstance(rule, WindowRule)
+        order = rule.order
+        grant = authorise(ledger, event)
+        assert grant.sampling == FixedSize(5, 100)
+        (year,) = [status for status in ledger.windows() if status.window == "year"]
+        assert order is not None
+        assert year.spent_fraction == pytest.approx(
+            rdp_at(event, order, "replace_one") / rdp_budget(0.5, DELTA, order), rel=1e-9
+        )
 
     def test_mixed_rounds_never_spend_more_than_the_allowance(self, place: Place, clock: SetClock) -> None:
         ledger = self.open(place, clock, Budget(delta=DELTA, year=0.5))

@@ -27,6 +27,7 @@ BUDGET = Budget(delta=1e-6, year=0.5)
         ("auto", [Gaussian(1.0, sampling=Poisson(1.0))], "gaussian"),
         ("auto", SAMPLED, "renyi"),
         ("auto", [*FULL, *SAMPLED], "renyi"),
+        ("auto", [Gaussian(1.0, sampling=FixedSize(2, 5))], "renyi"),
         ("auto", None, "renyi"),
         ("auto", [], "renyi"),
         ("gaussian", None, "gaussian"),
@@ -45,7 +46,6 @@ def test_the_mode(mode: str, plan: Any, expected: str) -> None:
         ("plan", None, InvalidValueError, "plan=None"),
         ("plan", [], InvalidValueError, r"plan=\[\]"),
         ("Gaussian", None, InvalidValueError, "mode='Gaussian'"),
-        ("auto", [Gaussian(1.0, sampling=FixedSize(2, 5))], UnsupportedError, "fixed-size"),
     ],
 )
 def test_modes_that_are_refused(mode: str, plan: Any, error: type[Exception], message: str) -> None:

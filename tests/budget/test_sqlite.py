@@ -20,7 +20,7 @@ from fedDP.budget import Budget, Ledger
 from fedDP.budget.database import Database
 from fedDP.errors import InvalidValueError, LedgerError
 
-from .ledgers import SetClock, authorise, count_rows, raw, without_sync
+from .ledgers import SetClock, anchor_beside, authorise, count_rows, raw, without_sync
 
 BUDGET = Budget(delta=1e-6, year=0.5)
 EVENT = Gaussian(50.0)
@@ -128,7 +128,7 @@ def test_options_are_refused(url: str) -> None:
 
 
 def test_every_new_folder_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = []
+    synced: list[Path] = []
     monkeypatch.setattr("fedDP.budget.database._sync", synced.append)
     open_ledger(tmp_path / "a" / "b" / "ledger.db")
     assert synced == [tmp_path / "a" / "b", tmp_path / "a", tmp_path]
@@ -157,6 +157,7 @@ def open_path(path: Path) -> Iterator[Path]:
     copy = Path(shutil.copy(path, folder))
     folder.chmod(0o777)
     copy.chmod(0o666)
+    Path(shutil.copy(anchor_beside(path), folder)).chmod(0o666)
     yield copy
     shutil.rmtree(folder)
 
