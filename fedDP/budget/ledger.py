@@ -86,7 +86,7 @@ class Ledger(OperatedLedger):
         """Opens a ledger, or creates it.
 
         Args:
-            url: ``sqlite:///path/to/ledger.db``.
+            url: ``sqlite:///path/to/ledger.db``, a path, or ``postgresql://user@host/database``.
             budget: the allowances; fixed at creation.
             unit: what is protected, such as "patient"; fixed at creation.
             population: names the people; fixed at creation.

@@ -45,6 +45,8 @@ def check_location(name: str, location: str) -> str:
     Raises:
         InvalidValueError: for anything else; whether the ledger is there was not looked at.
     """
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise InvalidValueError(name, location, "a path or a URL")
     scheme, separator, rest = location.partition("://")
     if not separator or scheme.partition("+")[0] == "sqlite":
         if separator and _PASSWORD_OPTION.search(rest):
@@ -59,7 +61,6 @@ def check_location(name: str, location: str) -> str:
 
 
 def _check_postgresql(name: str, location: str, rest: str) -> None:
-    # urlsplit knows no schemes with an underscore or other rules of their own, so the scheme is a plain one.
     try:
         parts = urlsplit(f"//{rest}")
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))

@@ -44,7 +44,7 @@ def open_ledger(
     simulation = rng == "seeded"
     if (shared := shared_ledger(scenario)) is not None:
         location, anchor_file = shared, None
-        whose = f"population {population!r} in {Path(shared).name}" if population else shared
+        whose = f"population {population!r} in {ledger_name(shared)}" if population else shared
         scope = f"all runs charged to {whose}"
         if scenario.data.path is not None and rng == "csprng":
             _note_location(scenario, shared)
@@ -130,6 +130,11 @@ def _note_location(scenario: Scenario, location: str) -> None:
         write_atomically(note, f"{location}\n".encode())  # half a note would refuse the population's runs for ever
     except (OSError, FedDPError) as error:
         raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
+
+
+def ledger_name(location: str) -> str:
+    """A ledger's location as reports show it: a file without its folder, a URL as it is."""
+    return location if "://" in location else Path(location).name
 
 
 def _absolute(location: str) -> str:

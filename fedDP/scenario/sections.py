@@ -237,7 +237,11 @@ class BudgetSpec(Section):
     clock: str = key(
         "", choices=("system", "simulated"), help="Absent: simulated with server.rounds_per_week, else system."
     )
-    ledger: str | None = key(None, shape=values.TEXT, help="Database URL. Absent: the run's own, or beside the data.")
+    ledger: str | None = key(
+        None,
+        shape=values.LEDGER,
+        help="SQLite (sqlite:///path) or PostgreSQL (postgresql://user@host/db). Absent: the run's, or beside the data.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedDP.accounting import noise_in_words, noise_per_coordinate
 from fedDP.budget import IsoWeek, Ledger, SimulatedClock
+from fedDP.budget.database import Database
 from fedDP.scenario.build import block_size, build_model_and_task
 from fedDP.scenario.load_data import LoadedData, load_data
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
-from fedDP.scenario.run_ledger import population_ledger, shared_ledger
+from fedDP.scenario.run_ledger import ledger_name, population_ledger, shared_ledger
 from fedDP.scenario.schema import Scenario
 from fedDP.scenario.statement import ADVERSARY, TRUST_MODEL, sampling_text
 from fedDP.training.blocks import block_shape
@@ -210,7 +210,7 @@ def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
             "same people, what they spent counts too, and this one does not know it."
         )
         found.append({"code": "other-ledgers", "text": text})
-    if location is None or not Path(location).exists():
+    if location is None or not Database(location).exists():
         return found
     ledger = Ledger.load(location)
     clock = make_clock(scenario)
@@ -221,7 +221,7 @@ def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
     spent = "" if year.spent_fraction is None else f" {year.spent_fraction:.0%} of its {year.key} is spent."
     granted = ledger.would_grant(plan.event(), weeks)
     text = (
-        f"{Path(location).name} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} from "
+        f"{ledger_name(location)} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} from "
         f"{weeks[0].key} on; the figures above are those of an empty ledger."
     )
     return [*found, {"code": "ledger-in-use", "text": text}]
