@@ -240,7 +240,7 @@ class BudgetSpec(Section):
     ledger: str | None = key(
         None,
         shape=values.LEDGER,
-        help="SQLite (sqlite:///path) or PostgreSQL (postgresql://user@host/db). Absent: the run's, or beside the data.",
+        help="A path, sqlite:///path or postgresql://user@host/db. Absent: the run's own, or beside the data.",
     )
 
 

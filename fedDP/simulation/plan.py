@@ -221,8 +221,8 @@ def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
     spent = "" if year.spent_fraction is None else f" {year.spent_fraction:.0%} of its {year.key} is spent."
     granted = ledger.would_grant(plan.event(), weeks)
     text = (
-        f"{ledger_name(location)} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} from "
-        f"{weeks[0].key} on; the figures above are those of an empty ledger."
+        f"{ledger_name(location)} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} "
+        f"from {weeks[0].key} on; the figures above are those of an empty ledger."
     )
     return [*found, {"code": "ledger-in-use", "text": text}]
 
