@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
@@ -96,9 +95,9 @@ def test_the_two_directions_of_a_sampled_round_differ() -> None:
 
 
 def test_hardly_any_noise_gives_huge_losses_or_none() -> None:
-    for kind, noise in itertools.product((PoissonPair, PoissonReplacedPair, FixedSizePair), (1e-200, 5e-324)):
-        assert kind(0.1, noise).reach == math.inf
     for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair):
+        for noise in (1e-200, 5e-324):
+            assert kind(0.1, noise).reach == math.inf
         pair = kind(0.1, 1e-3)
         step = pair.reach / 1000.0
         for loss in pair.discretise(step):
