@@ -61,6 +61,9 @@ class LedgerState:
     training_units: dict[IsoWeek, defaultdict[str, int]] = field(default_factory=dict)
     training_events: dict[IsoWeek, dict[Gaussian, int]] = field(default_factory=dict)
     num_releases: int = 0  # a charge of an event with a count is so many
+    # What years (at None: all of them) have cost, and the part that is not evaluation: a charge then takes as long in a
+    # ledger of any length.
+    year_units: dict[tuple[int | None, bool], defaultdict[str, int]] = field(default_factory=dict)
     next_planned: int = 0  # the first release of a committed plan that is not used up
     # What texts say, since thousands of rows say the same.
     _days: dict[str, tuple[datetime, IsoWeek]] = field(default_factory=dict)
@@ -146,15 +149,26 @@ class LedgerState:
 
     def add(self, week: IsoWeek, event: Gaussian, costs: Mapping[WindowName, int], purpose: str) -> None:
         """Adds a charge of `week` to the sums."""
-        sums = [(self.week_units, self.week_events)]
+        sums = [(self.week_units, self.week_events, False)]
         if purpose not in EVALUATION_PURPOSES:
-            sums.append((self.training_units, self.training_events))
-        for week_units, week_events in sums:
-            units = week_units.setdefault(week, defaultdict(int))
-            for window, cost in costs.items():
-                units[window] += cost
+            sums.append((self.training_units, self.training_events, True))
+        for week_units, week_events, training in sums:
+            totals = [self.year_units.setdefault((year, training), defaultdict(int)) for year in (week.year, None)]
+            for units in (week_units.setdefault(week, defaultdict(int)), *totals):
+                for window, cost in costs.items():
+                    units[window] += cost
             week_events.setdefault(week, defaultdict(int))[event] += 1
         self.num_releases += event.count
+
+    def trial(self) -> LedgerState:
+        """A state with the same costs, to try charges on."""
+        return LedgerState(
+            week_units={week: defaultdict(int, units) for week, units in self.week_units.items()},
+            training_units={week: defaultdict(int, units) for week, units in self.training_units.items()},
+            year_units={key: defaultdict(int, units) for key, units in self.year_units.items()},
+            num_releases=self.num_releases,
+            next_planned=self.next_planned,
+        )
 
     def weeks(self, window: Coverage, week: IsoWeek) -> list[IsoWeek]:
         """The charged weeks that `window` covers when it is `week`."""
@@ -180,8 +194,12 @@ class LedgerState:
             covers: the weeks that count; the window's own by default.
             training: whether evaluation is left out.
         """
+        covers = covers or window
+        if covers in ("year", "lifetime"):
+            total = self.year_units.get((week.year if covers == "year" else None, training))
+            return total[window] if total and window in total else 0
         sums = self.training_units if training else self.week_units
-        return sum(sums[other].get(window, 0) for other in self.weeks(covers or window, week) if other in sums)
+        return sum(sums[other].get(window, 0) for other in self.weeks(covers, week) if other in sums)
 
     def spent_events(self, window: Coverage, week: IsoWeek, *, training: bool = False) -> list[Gaussian]:
         """The events charged in the weeks that `window` covers, equal ones grouped; `training`: without evaluation."""

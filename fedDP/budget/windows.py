@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -125,12 +124,7 @@ class Windows:
     def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek], purpose: str = "train") -> int:
         """How many releases like `event`, one in each of `weeks` in turn, would be granted from here on."""
         costs = self.costs(event)
-        state = LedgerState(
-            week_units={week: defaultdict(int, units) for week, units in self.state.week_units.items()},
-            training_units={week: defaultdict(int, units) for week, units in self.state.training_units.items()},
-            num_releases=self.state.num_releases,
-            next_planned=self.state.next_planned,
-        )
+        state = self.state.trial()
         trial, plan = Windows(self.definition, state), self.definition.plan
         for done, week in enumerate(weeks):
             if plan is not None:
