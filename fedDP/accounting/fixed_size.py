@@ -52,7 +52,7 @@ def fixed_size_costs(rate: float, noise: float, orders: tuple[float, ...]) -> Ar
     share = exact - below
     with np.errstate(invalid="ignore"):
         between = np.where(share > 0.0, (1.0 - share) * left + share * right, left)
-    return rounded_up(np.minimum(between / (exact - 1.0), exact / (2.0 * noise * noise)))
+    return np.minimum(rounded_up(between / (exact - 1.0)), exact / (2.0 * noise * noise))
 
 
 def _log_moments(rate: float, noise: float, orders: tuple[int, ...]) -> Array:

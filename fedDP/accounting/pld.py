@@ -36,7 +36,7 @@ STEP = 1e-4
 
 # Points of one loss, points up to epsilon, and points of a window. The first two decide the step nearly always, and
 # they grow with the rate, the rounds and 1 / noise; a step that went to and fro would let epsilon do so too.
-_LARGEST_SINGLE = 2**17
+_LARGEST_SINGLE = 2**18
 _LARGEST_EPSILON = 2**18
 _LARGEST_WINDOW = 2**20
 # Steps that are tried. A step of many nats rounds every loss up by much of it, so that a coarser one is no way out.

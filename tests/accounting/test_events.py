@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from fedDP.accounting.events import (
+    NEIGHBORING_RELATIONS,
     FixedSize,
     FullParticipation,
     Gaussian,
+    NeighboringRelation,
     Poisson,
     Sampling,
     event_from_dict,
@@ -137,9 +139,44 @@ def test_full_participation_is_recognised() -> None:
     assert not events_all_full([Gaussian(1.0), Gaussian(1.0, sampling=Poisson(math.nextafter(1.0, 0.0)))])
 
 
-def test_fixed_size_is_refused_also_behind_a_sampled_event() -> None:
-    with pytest.raises(UnsupportedError, match=r"FixedSize.*later version"):
-        events_all_full([Gaussian(1.0, sampling=Poisson(0.1)), Gaussian(1.0, sampling=FixedSize(5, 5))])
+def test_a_cohort_of_everybody_is_full_participation() -> None:
+    assert events_all_full([Gaussian(1.0, sampling=FixedSize(5, 5))])
+    assert not events_all_full([Gaussian(1.0, sampling=FixedSize(10**9 - 1, 10**9))])
+
+
+SOUND = {
+    ("gdp", "full", "zero_out"), ("gdp", "full", "add_remove"), ("gdp", "full", "replace_one"),
+    ("rdp", "full", "zero_out"), ("rdp", "full", "add_remove"), ("rdp", "full", "replace_one"),
+    ("pld", "full", "zero_out"), ("pld", "full", "add_remove"), ("pld", "full", "replace_one"),
+    ("rdp", "poisson", "zero_out"), ("rdp", "poisson", "add_remove"),
+    ("pld", "poisson", "zero_out"), ("pld", "poisson", "add_remove"), ("pld", "poisson", "replace_one"),
+    ("rdp", "fixed", "replace_one"), ("pld", "fixed", "replace_one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "rdp", "pld"])
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+def test_what_is_sound_is_the_documented_table(accountant: str, relation: NeighboringRelation) -> None:
+    samplings: dict[str, list[Sampling]] = {
+        "full": [FullParticipation(), Poisson(1.0), FixedSize(5, 5)],
+        "poisson": [Poisson(0.1), Poisson(math.nextafter(1.0, 0.0))],
+        "fixed": [FixedSize(1, 5), FixedSize(4, 5)],
+    }
+    for kind, members in samplings.items():
+        for sampling in members:
+            event = Gaussian(1.0, sampling=sampling)
+            assert event.supports(accountant, relation) == ((accountant, kind, relation) in SOUND)
+            if not event.supports(accountant, relation):
+                assert f"accountant={accountant!r} with sampling={sampling!r}" in str(
+                    event.refusal(accountant, relation)
+                )
+                cost: dict[str, Any] = {
+                    "gdp": lambda event=event: event.squared_mu(relation),
+                    "rdp": lambda event=event: event.rdp_costs((2.0,), relation),
+                    "pld": lambda event=event: event.dominating_pair(relation),
+                }
+                with pytest.raises(UnsupportedError, match="Use"):
+                    cost[accountant]()
 
 
 def test_replace_one_doubles_the_sensitivity_and_unknown_relations_are_refused() -> None:

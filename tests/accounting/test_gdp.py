@@ -68,6 +68,7 @@ def test_limits() -> None:
 def test_mu_adds_up_in_squares() -> None:
     assert gdp_mu([Gaussian(3.0), Gaussian(4.0, count=9)]) == pytest.approx(math.sqrt(1 / 9 + 9 / 16), rel=1e-15)
     assert gdp_mu([Gaussian(2.0, sampling=Poisson(1.0), count=4)]) == 1.0
+    assert gdp_mu([Gaussian(2.0, sampling=FixedSize(5, 5), count=4)]) == 1.0
 
 
 def test_replace_one_is_exactly_twice_as_far() -> None:
@@ -85,7 +86,7 @@ def test_sampled_events_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"gdp.*Poisson\(rate=0.5\)"):
         gdp_mu([Gaussian(1.0), Gaussian(1.0, sampling=Poisson(0.5))])
     with pytest.raises(UnsupportedError, match="FixedSize"):
-        gdp_mu([Gaussian(1.0, sampling=FixedSize(5, 5))])
+        gdp_mu([Gaussian(1.0, sampling=FixedSize(4, 5))], "replace_one")
 
 
 BAD: list[Any] = [math.nan, -1.0, True, "1", None]

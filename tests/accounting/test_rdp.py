@@ -73,8 +73,8 @@ def test_unsound_pairs_are_refused_by_name() -> None:
     for call in (lambda e, r: rdp(e, r), lambda e, r: rdp_at(e, 8, r)):
         with pytest.raises(UnsupportedError, match=r"rdp.*Poisson.*replace_one"):
             call(SAMPLED, "replace_one")
-        with pytest.raises(UnsupportedError, match=r"FixedSize.*later version"):
-            call(Gaussian(1.0, sampling=FixedSize(3, 5)), "replace_one")
+        with pytest.raises(UnsupportedError, match=r"FixedSize.*zero_out.*Use neighboring_relation='replace_one'"):
+            call(Gaussian(1.0, sampling=FixedSize(3, 5)), "zero_out")
         with pytest.raises(InvalidValueError, match="neighboring_relation="):
             call(SAMPLED, "swap")
 

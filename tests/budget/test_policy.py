@@ -173,7 +173,7 @@ def test_the_mode(mode: str, plan: Any, expected: str) -> None:
         ("gaussian", SAMPLED, UnsupportedError, "cannot account for sampled rounds"),
         ("plan", None, UnsupportedError, "not available yet"),
         ("Gaussian", None, InvalidValueError, "mode='Gaussian'"),
-        ("auto", [Gaussian(1.0, sampling=FixedSize(2, 5))], UnsupportedError, "fixed-size"),
+        ("gaussian", [Gaussian(1.0, sampling=FixedSize(2, 5))], UnsupportedError, "cannot account for sampled rounds"),
     ],
 )
 def test_modes_that_are_refused(mode: str, plan: Any, error: type[Exception], message: str) -> None:
