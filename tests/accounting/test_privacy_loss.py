@@ -57,8 +57,18 @@ def pairs() -> list[DominatingPair]:
     return found
 
 
+def test_one_pair_of_each_kind_on_the_grid() -> None:
+    for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair):
+        pair = kind(0.05, 2.0)
+        for loss, exact in zip(pair.discretise(STEP), exact_deltas(pair), strict=True):
+            for index in (-20, 0, 30):
+                true = float(str(exact(STEP * index)))
+                assert true * (1.0 - 1e-13) <= delta_of(loss, STEP * index) <= true * (1.0 + 1e-8)
+
+
 @pytest.mark.parametrize("pair", pairs(), ids=repr)
 class TestEveryPair:
+    @pytest.mark.slow
     def test_the_grid_is_exact_at_its_points_and_an_upper_bound_between(self, pair: DominatingPair) -> None:
         for loss, exact in zip(pair.discretise(STEP), exact_deltas(pair), strict=True):
             last = loss.first + loss.mass.size - 1
@@ -79,6 +89,7 @@ class TestEveryPair:
             assert float(loss.mass.sum()) + loss.infinite == pytest.approx(1.0, abs=1e-12)
             assert (loss.mass.size - 3) * STEP <= pair.reach
 
+    @pytest.mark.slow
     def test_a_coarser_grid_is_never_better(self, pair: DominatingPair) -> None:
         for fine, coarse in zip(pair.discretise(STEP), pair.discretise(8 * STEP), strict=True):
             for epsilon in (-1.0, 0.0, 0.0033, 0.1, 1.0, 3.0):
@@ -98,7 +109,8 @@ def test_hardly_any_noise_gives_huge_losses_or_none() -> None:
     for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair):
         for noise in (1e-200, 5e-324):
             assert kind(0.1, noise).reach == math.inf
-        pair = kind(0.1, 1e-3)
+    extreme: list[DominatingPair] = [kind(0.1, 1e-3) for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair)]
+    for pair in extreme:
         step = pair.reach / 1000.0
         for loss in pair.discretise(step):
             assert float(loss.mass.sum()) == pytest.approx(1.0, abs=1e-9)

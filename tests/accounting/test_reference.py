@@ -34,11 +34,12 @@ EQUIVALENT = {"tree_aggregation", "adaptive_clip_split"}
 OTHERS = {"gaussian_replace_one", "fixed_size_replace_one", "rdp_value", "rdp_filter_capacity", "poisson_single_delta"}
 
 
-def of(*kinds: str) -> pytest.MarkDecorator:
+def of(*kinds: str, slow: bool = False) -> pytest.MarkDecorator:
     """One test a case of these kinds."""
     chosen = [case for case in CASES if case["kind"] in kinds]
     assert chosen
-    return pytest.mark.parametrize("case", chosen, ids=[case["id"] for case in chosen])
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case["id"], marks=marks) for case in chosen])
 
 
 def test_every_case_is_used() -> None:
@@ -112,7 +113,7 @@ def test_updates_and_counts_of_one_draw_are_one_gaussian(case: Case) -> None:
     assert gdp_mu(together) == pytest.approx(1.0 / inputs["z"], rel=case["tol"])
 
 
-@of(*CALIBRATIONS)
+@of(*CALIBRATIONS, slow=True)
 def test_calibration(case: Case) -> None:
     inputs = case["inputs"]
     count = inputs["T"] if "T" in inputs else inputs["weeks"] * inputs["rounds_per_week"]
