@@ -50,6 +50,7 @@ class TestEveryAccountant:
         values = [epsilon(events[:1] * k + events[1:], 1e-5, accountant) for k in (1, 2, 3, 10)]
         assert values == sorted(set(values))
 
+    @pytest.mark.slow
     def test_less_noise_costs_more(self, accountant: str, events: list[Gaussian]) -> None:
         scaled = (
             [Gaussian(e.noise_multiplier * f, sampling=e.sampling, count=e.count) for e in events]

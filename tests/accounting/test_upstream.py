@@ -17,6 +17,7 @@ from fedDP.accounting.pld import pld_epsilon
 from fedDP.errors import InvalidValueError, UnsupportedError
 
 peer: Any = pytest.importorskip("dp_accounting")
+pytestmark = pytest.mark.slow
 REPLACE_ONE = peer.NeighboringRelation.REPLACE_ONE
 
 

@@ -160,6 +160,7 @@ def test_a_status_shows_the_accumulated_allowance() -> None:
 
 
 @pytest.mark.parametrize("mode", ["gaussian", "renyi"])
+@pytest.mark.slow
 def test_the_sum_so_far_never_exceeds_the_allowances_so_far(mode: str) -> None:
     generator = random.Random(7)
     sampled = Poisson(0.05) if mode == "renyi" else Poisson(1.0)

@@ -275,6 +275,7 @@ def test_would_grant_follows_the_plan() -> None:
     assert windows.would_grant(TRAIN, weeks) == 1
 
 
+@pytest.mark.slow
 def test_no_window_ever_holds_more_than_it_certifies() -> None:
     """Whatever is left out and however late: in every window, what was granted is a part of what may be in it."""
     generator = random.Random(3)

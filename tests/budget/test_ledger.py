@@ -620,6 +620,7 @@ class TestRenyi(LedgerConformance):
             rdp_at(event, order, "replace_one") / rdp_budget(0.5, DELTA, order), rel=1e-9
         )
 
+    @pytest.mark.slow
     def test_mixed_rounds_never_spend_more_than_the_allowance(self, place: Place, clock: SetClock) -> None:
         ledger = self.open(place, clock, Budget(delta=DELTA, year=0.5))
         granted = []

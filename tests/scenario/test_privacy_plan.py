@@ -275,6 +275,7 @@ def test_without_noise_nothing_is_promised() -> None:
         {"privacy.target_epsilon": 1e-6, "server.rounds": 100_000, "server.rounds_per_week": 10_000},
     ],
 )
+@pytest.mark.slow
 def test_a_budget_that_no_noise_can_keep_is_refused(layer: dict[str, object]) -> None:
     with pytest.raises(InvalidValueError, match=r"privacy.noise_multiplier='auto': expected a budget that some noise"):
         plan_privacy(scenario(ALL, layer), CLIENTS)

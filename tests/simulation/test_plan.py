@@ -168,6 +168,7 @@ def test_records_beyond_the_cap_are_named(tmp_path: Path) -> None:
     assert warning["text"].startswith(f"{clients} clients have more than data.max_records=1 records")
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_a_shared_ledger_would_still_grant(tmp_path: Path) -> None:
     scenario = own_table(tmp_path, {"server.rounds": 4})
     assert "ledger-in-use" not in codes(scenario)

@@ -434,6 +434,7 @@ def test_the_label_is_of_the_accountant_that_gave_the_number(tmp_path: Path) -> 
     assert result.summary["epsilon_accountant"] == "rdp"  # of the epsilon of a round
 
 
+@pytest.mark.slow
 def test_a_later_run_never_opens_the_next_simulated_year(tmp_path: Path) -> None:
     scenario = own_table(tmp_path, {"server.rounds": 106})
     assert run(scenario, tmp_path / "first").status == "completed"
