@@ -63,7 +63,7 @@ def epsilon(
 
     >>> from fedDP.accounting import Gaussian, Poisson
     >>> round(epsilon([Gaussian(1.0, sampling=Poisson(0.01), count=100)], 1e-5), 4)
-    0.7178
+    0.718
     """
     delta = DELTA.check("delta", delta)
     bounds = _bounds(accountant, tuple(events), neighboring_relation)

@@ -39,7 +39,7 @@ def fixed_size_costs(rate: float, noise: float, orders: tuple[float, ...]) -> Ar
         Shape (len(orders),), rounded up.
 
     >>> fixed_size_costs(0.02, 1.0, (2.0,)).round(9).tolist()  # ln(1 + q**2 min(4 (e - 1), 2 e))
-    [0.002172203]
+    [0.002172264]
     """
     exact = np.array(orders)
     if noise < TINY_NOISE:

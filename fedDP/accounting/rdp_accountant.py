@@ -31,7 +31,7 @@ class RdpAccountant:
     >>> for noise_multiplier in (1.5, 1.2, 0.9):
     ...     accountant.compose(Gaussian(noise_multiplier, sampling=Poisson(0.01), count=100))
     >>> round(accountant.epsilon(1e-5), 3)
-    2.088
+    1.655
     """
 
     def __init__(self, neighboring_relation: NeighboringRelation = "zero_out") -> None:
