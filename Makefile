@@ -46,9 +46,11 @@ doctest: install
 wheel-test: install  ## the wheel runs the named scenario in a clean environment, far from the checkout
 	bash scripts/wheel_test.sh
 
-bench: install  ## speed, side by side with Flower's own simulation
+bench: install  ## speed, side by side with Flower's own simulation and with dp-accounting
 	python benchmarks/against_flower.py
 	python benchmarks/memory.py
+	python benchmarks/accounting.py
+	python benchmarks/ledger.py
 
 clean:  ## remove .venv and everything built
 	rm -rf $(VENV) dist build runs .mypy_cache .ruff_cache .pytest_cache

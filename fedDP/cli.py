@@ -10,9 +10,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedDP import __version__
+from fedDP.cli_budget import add_budget_commands
 from fedDP.errors import DataError, FedDPError, InvalidValueError, ModelError, ScenarioError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    0: completed, or stopped by its budget; 1: failed; 2: bad usage or scenario; 130: interrupted.
+    0: completed, or stopped by its budget; 1: failed; 2: bad usage or scenario; 130: interrupted (SIGINT or SIGTERM).
     """
     options = _parser().parse_args(arguments)
     # Nothing that we start reports home.
@@ -111,12 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="print JSON on the standard output")
     run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<name>-<UTC time>)")
     run.add_argument("--quiet", action="store_true", help="only the final table")
-    budget = commands.add_parser("budget", help="what a ledger has spent")
-    budget_commands = budget.add_subparsers(required=True, metavar="COMMAND")
-    show = budget_commands.add_parser("show", help="windows: allowance, spent, charges")
-    show.add_argument("ledger", metavar="LEDGER", help="a ledger file, its URL, or a run directory")
-    show.add_argument("--json", action="store_true", help="print JSON on the standard output")
-    show.set_defaults(command=_budget_show)
+    add_budget_commands(commands)
     return parser
 
 
@@ -137,8 +133,10 @@ def _run(options: argparse.Namespace) -> int:
     from fedDP.scenario.strict_json import strict_json
     from fedDP.simulation.run import run
 
-    # Ctrl-C also where a parent shell has told its background jobs to ignore it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ctrl-C also where a parent shell has told its background jobs to ignore it; and what a machine sends before it
+    # switches off ends a run the same way.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, signal.default_int_handler)
     terminal = Terminal(sys.stderr if options.json else sys.stdout, quiet=options.quiet)
     try:
         result = run(scenario, options.out, observer=terminal)
@@ -154,58 +152,6 @@ def _run(options: argparse.Namespace) -> int:
         return INTERRUPTED
     print(strict_json(result.summary) if options.json else summary_text(result.summary, result.directory))
     return OK
-
-
-def _budget_show(options: argparse.Namespace) -> int:
-    from fedDP.budget import Ledger
-    from fedDP.reporting.terminal import budget_text
-    from fedDP.scenario.strict_json import strict_json
-
-    location = options.ledger
-    if os.path.isdir(location):
-        location = _ledger_of_run(location)
-    ledger = Ledger.load(location)
-    page = _budget_page(ledger)
-    print(strict_json(page) if options.json else budget_text(page))
-    return OK
-
-
-def _ledger_of_run(directory: str) -> str:
-    """The ledger that a run directory was charged to: its own, or the one beside a user's own data."""
-    own, resolved = os.path.join(directory, "ledger.db"), os.path.join(directory, "scenario.toml")
-    if not os.path.exists(own) and os.path.exists(resolved):
-        from fedDP.scenario.load import load_scenario
-        from fedDP.scenario.run_ledger import shared_ledger
-
-        return shared_ledger(load_scenario(resolved)) or own
-    return own
-
-
-def _budget_page(ledger: Any) -> dict[str, Any]:
-    definition = ledger.definition
-    seq, digest = ledger.head
-    return {
-        "ledger": ledger.url,
-        "population": definition.population,
-        "unit": definition.unit,
-        "neighboring_relation": definition.neighboring_relation,
-        "mode": definition.mode,
-        "delta": definition.budget.delta,
-        "clock": definition.clock,
-        "simulation": definition.simulation,
-        "windows": [
-            {
-                "window": status.window,
-                "key": status.key,
-                "allowance_epsilon": status.allowance_epsilon,
-                "spent_epsilon": status.spent_epsilon,
-                "spent_fraction": status.spent_fraction,
-                "charges": status.charges,
-            }
-            for status in ledger.windows()
-        ],
-        "head": {"seq": seq, "hash": digest},
-    }
 
 
 def _load(options: argparse.Namespace) -> Scenario:

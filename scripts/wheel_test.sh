@@ -19,6 +19,7 @@ cd "$folder/elsewhere"
 unset PYTHONPATH
 "$folder/venv/bin/feddp" run hospital --set server.rounds=4 --set resources.nodes=2 --out out
 "$folder/venv/bin/feddp" budget show out
+"$folder/venv/bin/feddp" budget verify out
 test -s out/summary.json
 "$folder/venv/bin/python" - <<'PY'
 import pathlib, fedDP

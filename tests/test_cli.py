@@ -68,7 +68,8 @@ def feddp(*arguments: str, cwd: Path, seconds: float = 120.0) -> subprocess.Comp
 def test_every_command_has_help_and_stands_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     readme = (ROOT / "README.md").read_text()
     found = list(commands(_parser()))
-    assert {name for name, _, runs in found if runs} >= {"feddp plan", "feddp run", "feddp budget show"}
+    budget = {f"feddp budget {name}" for name in ("show", "verify", "export", "acknowledge", "enrol", "reset-anchor")}
+    assert {name for name, _, runs in found if runs} >= {"feddp plan", "feddp run", *budget}
     for name, line, runs in found:
         assert line, name
         if runs:
@@ -92,7 +93,10 @@ def test_every_option_has_help() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("budget", "show", "--help"), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("run", "--help"), ("budget", "show", "--help"), ("budget", "export", "--help"), ("--version",)],
+)
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert loaded(*arguments)[:2] == (0, [])
 
@@ -211,7 +215,7 @@ def test_run_and_show_print_json_and_nothing_else(tmp_path: Path, capsys: pytest
     assert set(page["head"]) == {"seq", "hash"}
     assert [window["window"] for window in page["windows"]] == ["week", "year", "trailing", "lifetime"]
     for window in page["windows"]:
-        assert set(window) == {
+        assert set(window) >= {
             "window", "key", "allowance_epsilon", "spent_epsilon", "spent_fraction", "charges",
         }  # fmt: skip
         assert window["charges"] == 2
@@ -250,8 +254,8 @@ def test_ledgers_that_are_none_end_with_1(tmp_path: Path, capsys: pytest.Capture
         assert streams.out == ""
         assert streams.err.startswith("LedgerError: ")
     assert not (tmp_path / "absent.db").exists()
-    assert main(["budget", "show", "postgresql://host/ledger"]) == 2
-    assert "not available yet" in capsys.readouterr().err
+    assert main(["budget", "show", "mysql://host/ledger"]) == 2
+    assert "a ledger in mysql is not available" in capsys.readouterr().err
 
 
 def test_an_altered_ledger_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,14 @@ This room knows numbers only; it imports neither torch nor a communication libra
 """
 
 from fedDP.accounting.accountants import ACCOUNTANTS, AccountantName, accountant_name, delta, epsilon
-from fedDP.accounting.calibration import calibrate_noise_multiplier, smallest_noise_multiplier
+from fedDP.accounting.calibration import (
+    calibrate_cohort_size,
+    calibrate_noise_multiplier,
+    calibrate_rounds,
+    calibrate_sampling_rate,
+    calibrate_scale,
+    smallest_noise_multiplier,
+)
 from fedDP.accounting.event import Event, event_from_dict, register_event
 from fedDP.accounting.events import (
     NEIGHBORING_RELATIONS,
@@ -39,6 +46,17 @@ from fedDP.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu, gdp_squared_bud
 from fedDP.accounting.privacy_loss import DominatingPair, LossDistribution
 from fedDP.accounting.rdp import ORDERS, rdp, rdp_at, rdp_budget, rdp_delta, rdp_epsilon
 from fedDP.accounting.rdp_accountant import RdpAccountant
+from fedDP.accounting.trust import TrustModel
+from fedDP.accounting.units import (
+    Guarantee,
+    group_epsilon,
+    group_guarantee,
+    noise_in_words,
+    noise_per_coordinate,
+    parallel_guarantee,
+    person_epsilon,
+    sequential_guarantee,
+)
 
 __all__ = [
     "ACCOUNTANTS",
@@ -50,13 +68,19 @@ __all__ = [
     "FixedSize",
     "FullParticipation",
     "Gaussian",
+    "Guarantee",
     "LossDistribution",
     "NeighboringRelation",
     "Poisson",
     "RdpAccountant",
     "Sampling",
+    "TrustModel",
     "accountant_name",
+    "calibrate_cohort_size",
     "calibrate_noise_multiplier",
+    "calibrate_rounds",
+    "calibrate_sampling_rate",
+    "calibrate_scale",
     "delta",
     "epsilon",
     "event_from_dict",
@@ -65,6 +89,12 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "gdp_squared_budget",
+    "group_epsilon",
+    "group_guarantee",
+    "noise_in_words",
+    "noise_per_coordinate",
+    "parallel_guarantee",
+    "person_epsilon",
     "rdp",
     "rdp_at",
     "rdp_budget",
@@ -72,5 +102,6 @@ __all__ = [
     "rdp_epsilon",
     "register_event",
     "sampling_from_dict",
+    "sequential_guarantee",
     "smallest_noise_multiplier",
 ]

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedDP.budget.clock import Clock, SimulatedClock, SystemClock
+    from fedDP.budget.committed_plan import PlannedRelease
+    from fedDP.budget.enrolment_terms import EnrolmentTerms
     from fedDP.budget.grant import Grant
     from fedDP.budget.ledger import Ledger
     from fedDP.budget.policy import Budget
-    from fedDP.budget.refusal import BudgetExceeded
+    from fedDP.budget.record_account import PersonAccount, RecordAccount, SiteAccount
+    from fedDP.budget.record_ledgers import RecordLedgers, RecordRelease
+    from fedDP.budget.refusal import BudgetExceeded, ClockJumped, SiteBudgetExceeded
+    from fedDP.budget.verification import Verification, verify
     from fedDP.budget.weeks import IsoWeek
     from fedDP.budget.windows import WindowStatus
 
@@ -17,12 +22,23 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "Clock",
+    "ClockJumped",
+    "EnrolmentTerms",
     "Grant",
     "IsoWeek",
     "Ledger",
+    "PersonAccount",
+    "PlannedRelease",
+    "RecordAccount",
+    "RecordLedgers",
+    "RecordRelease",
     "SimulatedClock",
+    "SiteAccount",
+    "SiteBudgetExceeded",
     "SystemClock",
+    "Verification",
     "WindowStatus",
+    "verify",
 ]
 
 # Loaded on first use: a plan needs budgets and weeks, and only a ledger pays for SQLAlchemy.
@@ -30,12 +46,23 @@ _LAZY = {
     "Budget": "policy",
     "BudgetExceeded": "refusal",
     "Clock": "clock",
+    "ClockJumped": "refusal",
+    "EnrolmentTerms": "enrolment_terms",
     "Grant": "grant",
     "IsoWeek": "weeks",
     "Ledger": "ledger",
+    "PersonAccount": "record_account",
+    "PlannedRelease": "committed_plan",
+    "RecordAccount": "record_account",
+    "RecordLedgers": "record_ledgers",
+    "RecordRelease": "record_ledgers",
     "SimulatedClock": "clock",
+    "SiteAccount": "record_account",
+    "SiteBudgetExceeded": "refusal",
     "SystemClock": "clock",
+    "Verification": "verification",
     "WindowStatus": "windows",
+    "verify": "verification",
 }
 
 

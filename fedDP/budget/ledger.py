@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy.engine import Connection
-
-from fedDP.accounting import Event, Gaussian, NeighboringRelation
+from fedDP.accounting import Gaussian, NeighboringRelation
+from fedDP.budget.anchors import AnchorFile
 from fedDP.budget.clock import Clock, SystemClock
-from fedDP.budget.database import Database, append_row, read_rows
+from fedDP.budget.committed_plan import PlannedRelease
+from fedDP.budget.database import Database
 from fedDP.budget.definition import LedgerDefinition, check_text
+from fedDP.budget.enrolment_terms import EnrolmentTerms
 from fedDP.budget.grant import Grant
+from fedDP.budget.opening import anchor_file_of, create_ledger, no_ledger, read_ledger
+from fedDP.budget.operated_ledger import OperatedLedger
 from fedDP.budget.policy import Budget, WindowName
 from fedDP.budget.records import GENESIS_HASH, canonical_json, chained_row
 from fedDP.budget.state import LedgerState, ReleaseKey
+from fedDP.budget.timekeeping import Timekeeper
 from fedDP.budget.weeks import IsoWeek
-from fedDP.budget.windows import Windows, WindowStatus
 from fedDP.errors import LedgerError
 from fedDP.privacy.keys import RngKind
 from fedDP.privacy.limits import CLIP_NORM, DENOMINATOR, MAX_WEIGHT
 from fedDP.ranges import Range
 
-_SKEW = timedelta(minutes=5)
 _ROUND = Range(low=0, high=10**9, integer=True)
 
 
-class Ledger:
+class Ledger(OperatedLedger):
     """An append-only, hash-chained account of one population's releases.
 
     Guarantees:
@@ -39,24 +40,28 @@ class Ledger:
         2. A grant is given only if every window can take the release: the sums of costs, rounded up, stay within the
            allowances, rounded down. The filter is valid however later rounds are chosen (Gaussian mode: Smith &
            Thakurta 2022, arXiv:2210.17520; Rényi mode: Feldman & Zrnic 2021, arXiv:2008.11193, at one order a window).
+           In plan mode it is given only to the next release of a schedule that was committed to and fits as a whole.
         3. The check and the charge are one exclusive transaction, so that processes cannot spend the same budget twice.
         4. A decision depends on the ledger, the clock and configured numbers alone.
-        5. Altered or missing rows are found when the ledger is opened, and rows missing from its end or altered there
-           also when it is next used; nothing is granted from it. Rows cut off the end of a closed ledger cannot be
-           told from rows that never were: compare `head` with a copy kept elsewhere.
+        5. Rows that are altered, missing, or do not follow from those before them are found when the ledger is opened,
+           and at its end also when it is next used; so is an older copy, by the anchors that are kept outside (`anchor`
+           in the checkpoints of runs, and an operator file that follows every row). Nothing is granted from it. Whoever
+           can remove every anchor can still put an older copy in place.
+        6. The clock may neither go back nor jump ahead (`timekeeping`), and with an enrolment, the sampling and the
+           denominator of a run stay what they were in its first charge. What an operator changes is a row of its own.
 
     Create one with `Ledger.open`. Threads may share it; processes open their own.
     """
 
     def __init__(
-        self, database: Database, definition: LedgerDefinition, state: LedgerState, clock: Clock | None
+        self,
+        database: Database,
+        definition: LedgerDefinition,
+        state: LedgerState,
+        clock: Clock | None,
+        anchor_file: AnchorFile,
     ) -> None:
-        self.definition = definition
-        self._database = database
-        self._state = state
-        self._windows = Windows(definition, state)
-        self._clock = clock
-        self._lock = threading.Lock()
+        super().__init__(database, definition, state, clock, anchor_file)
         # By process: a fork must not draw noise for a grant of its parent.
         self._grants: dict[tuple[int, ReleaseKey], Grant] = {}
 
@@ -70,27 +75,43 @@ class Ledger:
         population: str | None = None,
         neighboring_relation: NeighboringRelation = "zero_out",
         mode: str = "auto",
-        plan: Sequence[Gaussian] | None = None,
+        plan: Sequence[Gaussian | PlannedRelease] | None = None,
+        exclusive: bool = False,
         clock: Clock | None = None,
         simulation: bool = False,
+        enrolment: EnrolmentTerms | None = None,
+        anchors: Sequence[Mapping[str, Any]] = (),
+        anchor_file: Path | str | None = None,
     ) -> Ledger:
         """Opens a ledger, or creates it.
 
         Args:
-            url: ``sqlite:///path/to/ledger.db``.
+            url: ``sqlite:///path/to/ledger.db``, a path, or ``postgresql://user@host/database``.
             budget: the allowances; fixed at creation.
             unit: what is protected, such as "patient"; fixed at creation.
             population: names the people; fixed at creation.
-            mode: "gaussian" (nothing sampled, exact), "renyi", or "auto": gaussian when the plan samples nothing.
-            plan: the releases that are expected, which must not depend on data; chooses the orders at creation.
+            mode: "gaussian" (nothing sampled, exact), "renyi" (any rounds, however chosen), "plan" (a committed
+                schedule, the tightest), or "auto", which picks one (`fedDP.budget.mode`); `definition.mode_reason`
+                says why.
+            plan: the releases that are expected, which must not depend on data. It chooses the orders at creation; a
+                ledger in plan mode stores it with its hash and grants nothing else.
+            exclusive: whether the ledger serves the plan's run alone, so that "auto" may commit to it.
             clock: the system clock by default; its kind is fixed at creation.
             simulation: whether seeded runs may charge it.
+            enrolment: who is enrolled; fixed until an operator changes it, and with it each run's sampling and
+                denominator. Without one, nothing is asked of them.
+            anchors: values of `anchor` that were kept elsewhere, such as in checkpoints; the ledger must hold them all.
+            anchor_file: the operator file; by default ``<path>.anchor`` beside a SQLite ledger, and none for others.
 
         Raises:
-            LedgerError: when it cannot be read, was altered, or was created for something else.
+            LedgerError: when it cannot be read, was altered, rolled back or exchanged, was created for something else,
+                or has charges and no operator file.
+            InvalidValueError: for terms that make no sense, or a plan to commit to that exceeds the budget; no ledger
+                is created.
         """
         clock = clock or SystemClock()
         database = Database(url)
+        file = anchor_file_of(database, anchor_file)
         fixed: dict[str, Any] = {
             "budget": budget,
             "unit": unit,
@@ -99,67 +120,54 @@ class Ledger:
             "clock": clock.kind,
             "simulation": simulation,
         }
-        definition = None
-        if database.exists():
-            with database.transaction() as connection:
-                state, definition = _read(connection)
-        if definition is None:
-            wanted = LedgerDefinition.create(**fixed, mode=mode, plan=plan)
-            database.create()
-            with database.transaction() as connection:
-                state, definition = _read(connection)  # another process may have been first
-                if definition is None:
-                    row = chained_row(0, GENESIS_HASH, _utc(clock, 1), kind="definition", definition=wanted.to_json())
-                    append_row(connection, row)
-            if definition is None:
-                state.apply(row)
-                definition = wanted
-        if differences := definition.differences(fixed, mode=mode):
+        state = read_ledger(database, file, anchors)
+        if state.definition is None:
+            now = Timekeeper(clock).read(1)
+            wanted = LedgerDefinition.create(
+                **fixed, mode=mode, plan=plan, exclusive=exclusive, created=IsoWeek.of(now), enrolment=enrolment
+            )
+            row = chained_row(0, GENESIS_HASH, now, kind="definition", definition=wanted.to_json())
+            state = create_ledger(database, file, row)
+        elif file.is_missing and state.charges:
+            raise LedgerError(
+                f"The anchor file {file.path} is missing, and without it nobody can tell whether the ledger "
+                f"{database.url} lacks its last rows. Put it back; if it is lost, have an operator say so: "
+                "feddp budget reset-anchor LEDGER --operator NAME --reason TEXT."
+            )
+        definition = state.definition
+        assert definition is not None
+        if differences := definition.differences(fixed, mode=mode, plan=plan):
             raise LedgerError(
                 f"The ledger {database.url} was created with other terms: {'; '.join(differences)}. They are fixed for "
                 "its life; ask for the same."
             )
-        return cls(database, definition, state, clock)
+        if enrolment != state.enrolment:
+            raise LedgerError(
+                f"The ledger {database.url} is kept for enrolment={state.enrolment}, enrolment={enrolment} was asked. "
+                "Ask for the same; if the enrolment has changed, have an operator say so: feddp budget enrol LEDGER "
+                + (f"--clients {enrolment.num_clients} --sha256 {enrolment.sha256} " if enrolment else "")
+                + "--operator NAME --reason TEXT."
+            )
+        return cls(database, definition, state, clock, file)
 
     @classmethod
-    def load(cls, url: str) -> Ledger:
-        """Opens an existing ledger as it is, to look at; it has no clock and grants nothing.
+    def load(
+        cls, url: str, *, anchors: Sequence[Mapping[str, Any]] = (), anchor_file: Path | str | None = None
+    ) -> Ledger:
+        """Opens an existing ledger as it is, to look at or for an operator's acts; it grants nothing.
+
+        Args:
+            url, anchors, anchor_file: as for `open`; a missing operator file is no reason not to look.
 
         Raises:
-            LedgerError: when there is none, or it was altered.
+            LedgerError: when there is none, or it was altered, rolled back or exchanged.
         """
         database = Database(url)
-        if not database.exists():
-            raise LedgerError(f"There is no ledger at {url}.")
-        with database.transaction() as connection:
-            state, definition = _read(connection)
-        if definition is None:
-            raise LedgerError(f"There is no ledger at {url}: the file holds no definition.")
-        return cls(database, definition, state, None)
-
-    @property
-    def url(self) -> str:
-        return self._database.url
-
-    @property
-    def head(self) -> tuple[int, str]:
-        """The number and hash of the last row."""
-        return self._state.head_seq, self._state.head_hash
-
-    @property
-    def last_week(self) -> IsoWeek:
-        """The week of the last row."""
-        return IsoWeek.of(self._last_time)
-
-    def num_charges(self, *, unreleased: bool = False) -> int:
-        """How many releases were charged, or of how many it is not known that they were released."""
-        charges = self._state.charges.values()
-        return sum(charge.status != "released" for charge in charges) if unreleased else len(charges)
-
-    @property
-    def last_charged(self) -> datetime | None:
-        """The time of the last row, when anything was charged at all."""
-        return self._state.last_time if self._state.charges else None
+        file = anchor_file_of(database, anchor_file)
+        state = read_ledger(database, file, anchors)
+        if state.definition is None:
+            raise no_ledger(database)
+        return cls(database, state.definition, state, None, file)
 
     def authorise(
         self,
@@ -179,7 +187,10 @@ class Ledger:
         earlier process left open stays spent; the release is charged again as the next attempt.
 
         Args:
-            event: what the release is, with ``count=1``.
+            event: what the release is. With ``count > 1`` it is one release of something that is itself so many steps,
+                such as what a client's training with noise in every step leaves of a round; all of them are charged.
+                Its noise is drawn where the steps are made: before that, mark the grant with `Grant.use`, so that
+                another training needs another charge.
             run_id, round, purpose: the key of the release, two texts and a whole number; at most one attempt of a key
                 may be released.
             clip_norm: the bound that the clients are sent.
@@ -189,18 +200,22 @@ class Ledger:
 
         Raises:
             BudgetExceeded: when a window cannot take it; nothing was charged.
-            LedgerError: when the ledger cannot vouch for it; nothing was granted.
+            ClockJumped: when the clock is too far ahead of the last charge; nothing was charged.
+            LedgerError: when the ledger cannot vouch for it, or has committed to another release; nothing was granted.
             InvalidValueError: for a number outside its range, or an empty key.
-            UnsupportedError: when the ledger's mode has no sound cost for the event.
+            UnsupportedError: when the ledger's mode has no sound cost for the event, as plan mode has none for several
+                steps.
         """
-        if not isinstance(event, Gaussian) or event.count != 1:
-            raise LedgerError(f"event={event!r}: expected one Gaussian event with count=1.")
+        if not isinstance(event, Gaussian):
+            raise LedgerError(f"event={event!r}: expected a Gaussian event.")
         if rng not in ("csprng", "seeded"):
             raise LedgerError(f'rng={rng!r}: expected "csprng" or "seeded".')
         if rng == "seeded" and not self.definition.simulation:
             raise LedgerError(
                 "A seeded run cannot charge a real ledger: whoever knows the seed can remove its noise. Drop the seed."
             )
+        if self._timekeeper is None:
+            raise LedgerError(f"The ledger {self.url} was loaded to look at; use Ledger.open to charge it.")
         costs = self._windows.costs(event)
         numbers = {
             "clip_norm": CLIP_NORM.check("clip_norm", clip_norm),
@@ -217,56 +232,37 @@ class Ledger:
         Raises:
             LedgerError: for a grant that is not this ledger's or was marked before.
         """
-        with self._lock:
-            with self._database.transaction() as connection:
-                self._catch_up(connection)
-                charge = self._state.charges.get(grant.seq)
-                if charge is None or (charge.key, charge.attempt) != (
-                    (grant.run_id, grant.round, grant.purpose),
-                    grant.attempt,
-                ):
-                    raise LedgerError(
-                        f"Row {grant.seq} is not a charge for round {grant.round} of run {grant.run_id!r}."
-                    )
-                if charge.status != "charged":
-                    raise LedgerError(f"The charge of row {grant.seq} is {charge.status} already.")
-                # A mark charges nothing, so it does not need a right clock.
-                now = max(self._last_time, _utc(self._clock, grant.round)) if self._clock else self._last_time
-                row = self._row([], now, kind="released", charge_seq=grant.seq)
-                append_row(connection, row)
-            self._state.apply(row)
+        key = grant.run_id, grant.round, grant.purpose
+        with self._lock, self._appending() as rows:
+            charge = self._state.charges.get(grant.seq)
+            if charge is None or (charge.key, charge.attempt) != (key, grant.attempt):
+                raise LedgerError(f"Row {grant.seq} is not a charge for round {grant.round} of run {grant.run_id!r}.")
+            if charge.status != "charged":
+                raise LedgerError(f"The charge of row {grant.seq} is {charge.status} already.")
+            self._add_row(rows, self._time_of_note(grant.round), kind="released", charge_seq=grant.seq)
+        self._grants.pop((os.getpid(), key), None)
 
-    def status(self, window: WindowName, week: IsoWeek) -> WindowStatus:
-        """What `window` has spent as of `week`."""
-        return self._windows.status(window, week)
+    def mark_published(self, *, run_id: str, round: int, purpose: str) -> None:
+        """Marks a release whose process ended after publishing it, before its mark; a marked one is left as it is.
 
-    def windows(self) -> list[WindowStatus]:
-        """Every window that was charged: the weeks, the years, the trailing one as of now, and the lifetime."""
-        return self._windows.charged(self.last_week)
+        Only the last attempt of a release can have been published.
 
-    def would_grant(self, event: Gaussian, weeks: Sequence[IsoWeek]) -> int:
-        """How many releases like `event`, one in each of `weeks` in turn, it would grant before it refuses one."""
-        return self._windows.would_grant(event, weeks)
-
-    def events(self) -> list[Event]:
-        """Everything that was charged, equal events grouped."""
-        return self._state.spent_events("lifetime", self.last_week)
-
-    def charged_rounds(self, run_id: str) -> set[int]:
-        """The rounds of a run that were charged."""
-        return {charge.key[1] for charge in self._state.charges.values() if charge.key[0] == run_id}
-
-    def certified_epsilon(self) -> dict[WindowName, float]:
-        """The epsilon that each window with an allowance certifies, as of the last week."""
-        delta = self.definition.budget.delta
-        return {name: rule.limit_epsilon(self.last_week, delta) for name, rule in self.definition.rules.items()}
+        Raises:
+            LedgerError: when it was never charged.
+        """
+        key = _release_key(run_id, round, purpose)
+        with self._lock, self._appending() as rows:
+            if not (past := self._state.attempts.get(key, [])):
+                raise LedgerError(f"{purpose} of round {round} in run {run_id!r} was never charged.")
+            if past[-1].status == "charged":
+                self._add_row(rows, self._time_of_note(round), kind="released", charge_seq=past[-1].seq)
 
     def _charge(
         self, event: Gaussian, costs: dict[WindowName, int], key: ReleaseKey, numbers: dict[str, float], rng: RngKind
     ) -> Grant:
         run_id, round, purpose = key
-        with self._database.transaction() as connection:
-            self._catch_up(connection)
+        assert self._timekeeper is not None
+        with self._appending() as rows:
             if (known := self._unused_grant(key)) is not None:
                 if known.event == event and all(getattr(known, name) == value for name, value in numbers.items()):
                     return known
@@ -277,14 +273,18 @@ class Ledger:
                     f"{purpose} of round {round} in run {run_id!r} was released already. Another release needs a "
                     "round or a run_id of its own."
                 )
-            now = self._now(round)
+            if conflict := self._state.conflict(key, event, numbers["denominator"]):
+                raise LedgerError(
+                    f"{purpose} of run {run_id!r} cannot be charged: {conflict}. With an enrolment these are fixed for "
+                    "a run; a run with a run_id of its own may choose others."
+                )
+            now = self._timekeeper.time_of_charge(round, self._state)
             week = IsoWeek.of(now)
-            self._windows.check(event, costs, week)
-            rows: list[dict[str, Any]] = []
+            planned = self._windows.check(event, costs, week, purpose)
             for charge in past:
                 if charge.status == "charged":
-                    rows.append(self._row(rows, now, kind="abandoned", charge_seq=charge.seq))
-            row = self._row(
+                    self._add_row(rows, now, kind="abandoned", charge_seq=charge.seq)
+            row = self._add_row(
                 rows,
                 now,
                 kind="charge",
@@ -294,15 +294,12 @@ class Ledger:
                 attempt=len(past) + 1,
                 event=canonical_json(event.to_dict()),
                 costs=canonical_json({name: str(units) for name, units in costs.items()}),
+                planned=planned,
                 rng=rng,
                 nonce=secrets.token_hex(8),
+                enrolment=self._state.enrolment_version or None,
                 **numbers,
             )
-            rows.append(row)
-            for new in rows:
-                append_row(connection, new)
-        for new in rows:
-            self._state.apply(new)
         grant = Grant(
             seq=row["seq"],
             run_id=run_id,
@@ -326,54 +323,7 @@ class Ledger:
             return None
         return grant
 
-    def _now(self, round: int) -> datetime:
-        if self._clock is None:
-            raise LedgerError(f"The ledger {self.url} was loaded to look at; use Ledger.open to charge it.")
-        now, last = _utc(self._clock, round), self._last_time
-        # Simulated rounds of two runs may share a week, in any order.
-        simulated = self._clock.kind == "simulated"
-        if IsoWeek.of(now) < IsoWeek.of(last) if simulated else now < last - _SKEW:
-            raise LedgerError(
-                f"The clock went back: it says {now.isoformat()}, the ledger's last row is of {last.isoformat()}. "
-                "Set the clock right; nothing was granted."
-            )
-        return max(now, last)
-
-    @property
-    def _last_time(self) -> datetime:
-        assert self._state.last_time is not None  # row 0 has a time
-        return self._state.last_time
-
-    def _catch_up(self, connection: Connection) -> None:
-        rows = read_rows(connection, self._state.head_seq)
-        head = next(rows, None)
-        if head is None or head["hash"] != self._state.head_hash:
-            raise LedgerError(
-                f"The ledger was altered: row {self._state.head_seq}, its last one so far, is not there any more."
-            )
-        for row in rows:
-            self._state.apply(row)
-
-    def _row(self, pending: Sequence[dict[str, Any]], now: datetime, **values: Any) -> dict[str, Any]:
-        seq = self._state.head_seq + len(pending) + 1
-        previous = pending[-1]["hash"] if pending else self._state.head_hash
-        return chained_row(seq, previous, now, **values)
-
-
-def _utc(clock: Clock, round: int) -> datetime:
-    return clock.now(round).astimezone(UTC)
-
 
 def _release_key(run_id: str, round: int, purpose: str) -> ReleaseKey:
     """The key as the database gives it back, so that a row's hash is the same when it is read."""
     return check_text("run_id", run_id), int(_ROUND.check("round", round)), check_text("purpose", purpose)
-
-
-def _read(connection: Connection) -> tuple[LedgerState, LedgerDefinition | None]:
-    state = LedgerState()
-    definition = None
-    for row in read_rows(connection, 0):
-        state.apply(row)
-        if row["seq"] == 0:
-            definition = LedgerDefinition.from_json(row["definition"])
-    return state, definition

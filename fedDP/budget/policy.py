@@ -9,29 +9,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedDP.accounting import Gaussian, NeighboringRelation, events_all_full
+from fedDP.accounting import Gaussian, NeighboringRelation
 from fedDP.accounting.gdp import gdp_epsilon, gdp_mu, gdp_squared_budget
 from fedDP.accounting.rdp import ORDERS, rdp, rdp_at, rdp_budget
 from fedDP.budget.weeks import IsoWeek, weeks_in_iso_year
-from fedDP.errors import InvalidValueError, UnsupportedError
+from fedDP.errors import InvalidValueError
 from fedDP.privacy.limits import DELTA, EPSILON
+from fedDP.ranges import Range
 
 WindowName = Literal["week", "year", "trailing", "lifetime"]
 WINDOW_NAMES: tuple[WindowName, ...] = ("week", "year", "trailing", "lifetime")
 CHECK_ORDER: tuple[WindowName, ...] = ("lifetime", "year", "trailing", "week")
 """A refusal names the first window that cannot take the release: the one that stays shut the longest."""
-Mode = Literal["gaussian", "renyi"]
+Coverage = WindowName | Literal["year to date"]
+"""The weeks that a sum runs over; an allowance that accumulates is compared with the year so far."""
+Mode = Literal["gaussian", "renyi", "plan"]
+CarryOver = Literal["none", "cumulative"]
+CARRY_OVER: tuple[CarryOver, ...] = get_args(CarryOver)
+
+EVALUATION_PURPOSES = frozenset({"eval", "metric"})
+"""The purposes that a reserve is kept for. Every other one counts as training: no new word opens the reserve."""
 
 TRAILING_WEEKS = 53
 _LONG_YEAR = IsoWeek(2026, 1)  # any week of a year with 53
+
+_RESERVE = Range(low=0.0, high=1.0, high_open=True, remedy="It is the share that training leaves for evaluation.")
 
 _UNITS = 1 << 80
 # Outweighs the rounding of the formulas themselves (about 1e-14), so that "up" is up and "down" is down.
@@ -52,9 +62,15 @@ class Budget:
             domain, or None.
         trailing: epsilon of any 53 consecutive weeks; None means the year's, whenever a year is set.
         lifetime: epsilon over the ledger's whole life, or None.
+        carry_over: what becomes of a week's unused allowance. "none": it lapses. "cumulative": the year's charges up to
+            a week may add up to the allowances of its weeks so far, in the additive domain; they count from the later
+            of the year's first week and the ledger's first, and lapse with the year. The weekly statement is then the
+            accumulated allowance.
+        reserve_evaluation: the share of every window, in [0, 1) and in the additive domain, that only the purposes
+            "eval" and "metric" may use.
 
     Raises:
-        InvalidValueError: for a number outside its range, or ``week="even"`` without a year.
+        InvalidValueError: for a number outside its range, ``week="even"`` without a year, or carry-over without a week.
     """
 
     delta: float
@@ -62,6 +78,8 @@ class Budget:
     week: float | Literal["even"] | None = None
     trailing: float | None = None
     lifetime: float | None = None
+    carry_over: CarryOver = "none"
+    reserve_evaluation: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", DELTA.check("delta", self.delta))
@@ -72,6 +90,13 @@ class Budget:
             object.__setattr__(self, name, EPSILON.check(name, value))
         if self.week == "even" and self.year is None:
             raise InvalidValueError("week", "even", "an epsilon, since no year is set", "Set a year to split.")
+        if self.carry_over not in CARRY_OVER:
+            raise InvalidValueError("carry_over", self.carry_over, f"one of {', '.join(CARRY_OVER)}")
+        if self.carry_over != "none" and self.week is None:
+            raise InvalidValueError(
+                "carry_over", self.carry_over, "'none', since no week is set", "Set a week whose rest can be carried."
+            )
+        object.__setattr__(self, "reserve_evaluation", _RESERVE.check("reserve_evaluation", self.reserve_evaluation))
         if self.trailing is None and self.year is not None:
             object.__setattr__(self, "trailing", self.year)
 
@@ -96,32 +121,63 @@ def _limit_units(limit: float) -> int:
     return math.floor(Fraction(limit * (1.0 - _ROUNDING)) * _UNITS)
 
 
+def allowance_units(epsilon: float, delta: float, order: int | None) -> int:
+    """What (epsilon, delta) allows at a Rényi order, or in gaussian mode (None), in units, rounded down."""
+    return _limit_units(gdp_squared_budget(epsilon, delta) if order is None else rdp_budget(epsilon, delta, order))
+
+
 @dataclass(frozen=True, kw_only=True)
 class WindowRule:
-    """One window's allowance.
+    """One window's allowance in the additive domain.
 
     Attributes:
         name: which window.
         order: the Rényi order its costs are taken at; None in gaussian mode.
         units: the allowance in integer units, of the year when `split_year`.
         split_year: whether a week's allowance is its share of the year's.
+        since: the first week whose allowance counts, where a year's weeks accumulate theirs; None where they do not.
+        reserve: the share that is kept for evaluation.
     """
 
     name: WindowName
     order: int | None
     units: int
     split_year: bool = False
+    since: IsoWeek | None = None
+    reserve: float = 0.0
 
-    def limit(self, week: IsoWeek) -> int:
-        """The allowance that applies in `week`, in units."""
-        return self.units // weeks_in_iso_year(week.year) if self.split_year else self.units
+    @property
+    def covers(self) -> Coverage:
+        """The weeks whose charges count against `limit`."""
+        return self.name if self.since is None else "year to date"
 
-    def limit_epsilon(self, week: IsoWeek, delta: float) -> float:
+    def limit(self, week: IsoWeek, purpose: str | None = None) -> int:
+        """The allowance that applies in `week`, in units, rounded down.
+
+        Args:
+            week: the week of a release.
+            purpose: what releases of this kind may use; None: what all may use together.
+        """
+        units, parts = self.units, weeks_in_iso_year(week.year) if self.split_year else 1
+        if self.since is not None:
+            first = max(self.since, IsoWeek(week.year, 1))
+            units *= max(0, week.index - first.index + 1)
+        units //= parts
+        if purpose is None or purpose in EVALUATION_PURPOSES:
+            return units
+        # The share as it is written: 0.2 is a fifth.
+        return math.floor(units * (1 - Fraction(repr(self.reserve))))
+
+    def limit_epsilon(self, week: IsoWeek, delta: float, purpose: str | None = None) -> float:
         """The same as the epsilon that it certifies at `delta`."""
-        limit = self.limit(week) / _UNITS
+        return self.certified_epsilon(self.limit(week, purpose), delta)
+
+    def certified_epsilon(self, units: int, delta: float) -> float:
+        """The epsilon at `delta` of whatever costs so many units, however it was chosen."""
+        cost = units / _UNITS
         if self.order is None:
-            return gdp_epsilon(math.sqrt(limit), delta)
-        return limit + math.log1p(-1.0 / self.order) - math.log(delta * self.order) / (self.order - 1)
+            return gdp_epsilon(math.sqrt(cost), delta)
+        return cost + math.log1p(-1.0 / self.order) - math.log(delta * self.order) / (self.order - 1)
 
     def cost(self, event: Gaussian, relation: NeighboringRelation) -> int:
         """What `event` costs in this window, in units, rounded up.
@@ -133,32 +189,26 @@ class WindowRule:
             return cost_units(gdp_mu([event], relation) ** 2)
         return cost_units(rdp_at(event, self.order, relation))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as JSON-ready values; units exceed the 2**53 that JSON readers keep exact."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**values, "units": str(self.units), "since": None if self.since is None else self.since.key}
 
-def choose_mode(mode: str, plan: Sequence[Gaussian] | None) -> Mode:
-    """The ledger's mode: "auto" is gaussian (exact) when a plan shows that nothing is sampled, else renyi.
-
-    Raises:
-        UnsupportedError: gaussian mode for a plan with sampled rounds.
-        InvalidValueError: for an unknown mode.
-    """
-    unsampled = bool(plan) and events_all_full(plan or ())
-    if mode == "auto":
-        return "gaussian" if unsampled else "renyi"
-    if mode == "gaussian":
-        if plan and not unsampled:
-            raise UnsupportedError('budget.mode="gaussian" cannot account for sampled rounds: use "renyi" or "auto".')
-        return "gaussian"
-    if mode == "renyi":
-        return "renyi"
-    if mode == "plan":
-        raise UnsupportedError('budget.mode="plan" is not available yet: it arrives in a later version; use "auto".')
-    raise InvalidValueError("mode", mode, 'one of "gaussian", "renyi", "auto"')
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> WindowRule:
+        """Reads what `to_dict` wrote."""
+        since = None if values["since"] is None else IsoWeek.parse(values["since"])
+        return cls(**{**values, "units": int(values["units"]), "since": since})
 
 
 def window_rules(
-    budget: Budget, mode: Mode, plan: Sequence[Gaussian] | None, relation: NeighboringRelation
+    budget: Budget,
+    mode: Mode,
+    plan: Sequence[Gaussian] | None,
+    relation: NeighboringRelation,
+    created: IsoWeek | None = None,
 ) -> dict[WindowName, WindowRule]:
-    """The rules of every window that has an allowance.
+    """The rules of every window that has an allowance, where charges are admitted by a filter.
 
     In renyi mode each window gets one fixed order, chosen from the plan, which is data-independent, so that the filter
     is valid under full adaptivity (Feldman & Zrnic 2021, arXiv:2008.11193). The order is the one at which the plan uses
@@ -167,7 +217,20 @@ def window_rules(
     An even week is an equal share of the year. With a plan it is measured at an order of its own, at which the share
     certifies the smallest epsilon; the plan gives the rate of exchange between the two orders. The year is checked at
     its own order all the same, so no rate could overspend it.
+
+    Args:
+        budget: the allowances.
+        mode: "gaussian" or "renyi"; the windows of a committed plan are those of its releases.
+        plan: the releases that are expected.
+        relation: the neighbouring relation.
+        created: the ledger's first week, from which a cumulative carry-over counts.
+
+    Raises:
+        InvalidValueError: for another mode, an epsilon that no order certifies, or a carry-over that counts from
+            nowhere.
     """
+    if mode == "plan":
+        raise InvalidValueError("mode", mode, '"gaussian" or "renyi", the modes that admit charges by a filter')
     rules: dict[WindowName, WindowRule] = {}
     for name in CHECK_ORDER:
         epsilon = getattr(budget, name)
@@ -175,14 +238,14 @@ def window_rules(
             continue
         if epsilon == "even":
             rules["week"] = _even_week(rules["year"], budget, plan, relation)
-        elif mode == "gaussian":
-            units = _limit_units(gdp_squared_budget(epsilon, budget.delta))
-            rules[name] = WindowRule(name=name, order=None, units=units)
         else:
-            order = choose_order(epsilon, budget.delta, plan, relation)
-            units = _limit_units(rdp_budget(epsilon, budget.delta, order))
-            rules[name] = WindowRule(name=name, order=order, units=units)
-    return rules
+            order = None if mode == "gaussian" else choose_order(epsilon, budget.delta, plan, relation)
+            rules[name] = WindowRule(name=name, order=order, units=allowance_units(epsilon, budget.delta, order))
+    if budget.carry_over == "cumulative":
+        if created is None:
+            raise InvalidValueError("created", created, "the ledger's first week, which the carry-over counts from")
+        rules["week"] = replace(rules["week"], since=created)
+    return {name: replace(rule, reserve=budget.reserve_evaluation) for name, rule in rules.items()}
 
 
 def _even_week(

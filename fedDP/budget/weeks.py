@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 
 from fedDP.errors import InvalidValueError
 
@@ -20,6 +21,11 @@ def weeks_in_iso_year(year: int) -> int:
         (52, 53)
     """
     return date(year, 12, 28).isocalendar().week
+
+
+@lru_cache(maxsize=4096)  # a trailing window asks for every charged week
+def _index(year: int, week: int) -> int:
+    return date.fromisocalendar(year, week, 1).toordinal() // 7
 
 
 @dataclass(frozen=True, order=True)
@@ -68,7 +74,7 @@ class IsoWeek:
     @property
     def index(self) -> int:
         """A number that grows by one a week, across years."""
-        return self.monday.toordinal() // 7
+        return _index(self.year, self.week)
 
     def plus(self, weeks: int) -> IsoWeek:
         """The week so many weeks later."""

@@ -55,7 +55,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
         ("noise", f"multiplier {number(plan['noise_multiplier'])}, clip norm {number(plan['clip_norm'])}"),
         ("", f"standard deviation {number(plan['noise_std'])} on each of {plan['parameters']} coordinates of the mean"),
         ("rounds", f"{rounds['allowed']} of {rounds['requested']} fit" + _stopped(rounds)),
-        ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode']}"),
+        ("epsilon", f"at delta {plan['delta']:g}, accountant {plan['accountant']}, mode {plan['mode_reason']}"),
         ("  a round", number(epsilon["round"])),
         ("  worst week", f"{number(worst_week)}{_of(plan, 'week')} ({weeks} week{'s' if weeks != 1 else ''} charged)"),
         ("  year", f"{number(epsilon['year'])}{_of(plan, 'year')}"),
@@ -173,30 +173,6 @@ class Terminal:
             print(text, file=self._stream, flush=True)
         except BrokenPipeError:  # nobody reads any more, as behind `| head`; the run goes on
             self._quiet = True
-
-
-def budget_text(budget: Mapping[str, Any]) -> str:
-    """``feddp budget show`` as a table."""
-    head = [("window", "key", "spent epsilon", "allowed epsilon", "used", "charges")]
-    rows = [
-        (
-            window["window"],
-            window["key"],
-            number(window["spent_epsilon"]),
-            number(window["allowance_epsilon"]),
-            "-" if window["spent_fraction"] is None else f"{window['spent_fraction']:.1%}",
-            str(window["charges"]),
-        )
-        for window in budget["windows"]
-    ]
-    return (
-        f"Ledger {budget['ledger']}\n"
-        f"  protects each {budget['unit']} ({budget['neighboring_relation']}), delta {budget['delta']:g}, "
-        f"mode {budget['mode']}, {budget['clock']} weeks\n"
-        + table([*head, *rows])
-        + "\n  Epsilons of windows do not add up; 'used' is the share of the allowance in the domain that adds.\n"
-        f"  head: row {budget['head']['seq']}, {budget['head']['hash']}"
-    )
 
 
 def _spent(row: Mapping[str, Any], window: str) -> str:

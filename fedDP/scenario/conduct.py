@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from fedDP.budget import BudgetExceeded, Ledger
+from fedDP.budget import BudgetExceeded, EnrolmentTerms, Ledger
 from fedDP.budget.policy import WINDOW_NAMES
 from fedDP.errors import DataError
 from fedDP.privacy.keys import RngKind, RootKey
@@ -94,7 +94,15 @@ def conduct(
         )
     run_id = checkpoint.run_id if checkpoint else f"{scenario.scenario.name}-{secrets.token_hex(6)}"
     start_round = checkpoint.round + 1 if checkpoint else 1
-    ledger, scope = open_ledger(plan, directory, rng=root.rng, run_id=run_id, start_round=start_round)
+    ledger, scope = open_ledger(
+        plan,
+        directory,
+        rng=root.rng,
+        run_id=run_id,
+        start_round=start_round,
+        enrolment=EnrolmentTerms(num_clients=enrolment.num_clients, sha256=enrolment.list_sha256()),
+        anchors=[checkpoint.ledger_anchor] if checkpoint and checkpoint.ledger_anchor else [],
+    )
     num_parameters = ParameterLayout.of_arrays(trainable_arrays(model)).size
     strategy = make_strategy(plan, ledger, root, run_id, num_parameters)
     strategy.enrol(grid, enrolment)
@@ -130,6 +138,7 @@ def conduct(
                 rounds=rows,
                 enrolment_sha256=enrolment.sha256(),
                 seconds=earlier_seconds + time.monotonic() - began,
+                ledger_anchor=ledger.anchor if ledger else None,
             )
         )
 

@@ -217,7 +217,9 @@ def _read_entries(declared: Key, full: str, value: object, faults: dict[str, str
 def _read_shape(shape: Shape, name: str, value: object, allowed: str, remedy: str) -> Any:
     try:
         return shape.read(value)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, InvalidValueError) and error.name == name:
+            raise  # it says more, and leaves out what must not be shown
         raise InvalidValueError(name, value, allowed, remedy) from None
 
 

@@ -1,21 +1,23 @@
 """What a scenario's privacy keys mean for N clients: sampling, noise, and the charges that are planned.
 
-The noise is calibrated against the ledger's own rule, on the same integers, so that what is planned here is granted
-there.
+The noise is calibrated against the ledger's own rule, so that what is planned here is granted there: on the same
+integers where a filter admits rounds one by one, by the same accountant where the ledger commits to the plan.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, Literal
 
-from fedDP.accounting import FullParticipation, Gaussian, Poisson, epsilon, smallest_noise_multiplier
+from fedDP.accounting import FullParticipation, Gaussian, Poisson, accountant_name, epsilon
 from fedDP.budget import Budget, Clock, IsoWeek, SimulatedClock, SystemClock
-from fedDP.budget.policy import TRAILING_WEEKS, WindowName, WindowRule, choose_mode, window_rules
+from fedDP.budget.definition import Rule
+from fedDP.budget.policy import Mode, WindowName
 from fedDP.errors import InvalidValueError
-from fedDP.privacy.limits import DENOMINATOR, NOISE_MULTIPLIER, check_headroom
+from fedDP.privacy.limits import DENOMINATOR, check_headroom
+from fedDP.scenario.round_planner import RoundPlanner, planned_releases
 from fedDP.scenario.schema import Scenario
 
 _LAST_YEAR = 9990  # calendars end in 9999, and a refusal looks two years ahead
@@ -30,7 +32,8 @@ class PrivacyPlan:
         sampling: with the rate resolved.
         noise_multiplier: z; 0 without privacy.
         budget: None without privacy.
-        mode: "gaussian", "renyi", or "none".
+        mode: "gaussian", "renyi", "plan", or "none".
+        mode_reason: why, in words.
         rules: the windows' allowances.
         weeks: the ISO week of each planned round; on a system clock all fall into the present one, the worst case.
         allowed_rounds: how many of them the budget grants.
@@ -42,8 +45,9 @@ class PrivacyPlan:
     sampling: Poisson | FullParticipation
     noise_multiplier: float
     budget: Budget | None
-    mode: str
-    rules: dict[WindowName, WindowRule]
+    mode: Mode | Literal["none"]
+    mode_reason: str
+    rules: Mapping[WindowName, Rule]
     weeks: tuple[IsoWeek, ...]
     allowed_rounds: int
     stopped_by: WindowName | None
@@ -65,13 +69,24 @@ class PrivacyPlan:
 
     @property
     def accountant(self) -> str:
-        """The accountant of the printed epsilons: "gdp" (exact) when nothing is sampled, else "pld"."""
+        """The accountant of the printed epsilons: "gdp" (exact) when nothing is sampled, else "pld" unless chosen."""
         chosen = self.scenario.privacy.accountant
-        return chosen if chosen != "auto" else ("gdp" if self.rate == 1.0 else "pld")
+        return chosen if chosen != "auto" else accountant_name([self.event()])
 
     def event(self, count: int = 1) -> Gaussian:
         """So many rounds as an accounting event."""
         return Gaussian(self.noise_multiplier, sampling=self.sampling, count=count)
+
+    def ledger_terms(self) -> dict[str, Any]:
+        """What `Ledger.open` is asked for: the terms under which what is planned here is granted."""
+        return {
+            "budget": self.budget,
+            "unit": self.scenario.scenario.unit,
+            "population": self.scenario.data.population_id,
+            "neighboring_relation": self.scenario.privacy.neighboring_relation,
+            "mode": self.scenario.budget.mode,
+            "plan": planned_releases(self.scenario, self.event(), self.weeks),
+        }
 
     def epsilon(self, rounds: int) -> float:
         """Epsilon of so many rounds; infinite without noise."""
@@ -96,62 +111,31 @@ def plan_privacy(scenario: Scenario, num_clients: int) -> PrivacyPlan:
         UnsupportedError: when the accountant is not sound for the sampling.
     """
     sampling = _sampling(scenario, num_clients)
-    privacy, rounds = scenario.privacy, scenario.server.rounds
     weeks = _weeks(scenario)
-    if privacy.noise_multiplier == 0:
+    fixed: dict[str, Any] = {"scenario": scenario, "num_clients": num_clients, "sampling": sampling, "weeks": weeks}
+    if scenario.privacy.noise_multiplier == 0:
         return PrivacyPlan(
-            scenario=scenario,
-            num_clients=num_clients,
-            sampling=sampling,
+            **fixed,
             noise_multiplier=0.0,
             budget=None,
             mode="none",
+            mode_reason="no privacy, no ledger",
             rules={},
-            weeks=weeks,
-            allowed_rounds=rounds,
+            allowed_rounds=len(weeks),
             stopped_by=None,
         )
-    budget = _budget(scenario)
-
-    def rules_for(noise_multiplier: float) -> tuple[str, dict[WindowName, WindowRule], Gaussian]:
-        event = Gaussian(noise_multiplier, sampling=sampling)
-        plan = [replace(event, count=rounds)]
-        mode = choose_mode(scenario.budget.mode, plan)
-        return mode, window_rules(budget, mode, plan, privacy.neighboring_relation), event
-
-    def fits(noise_multiplier: float) -> bool:
-        _, rules, event = rules_for(noise_multiplier)
-        return all(
-            rule.cost(event, privacy.neighboring_relation) * count <= rule.limit(week)
-            for name, rule in rules.items()
-            for week, count in _busiest(name, weeks)
-        )
-
-    if privacy.noise_multiplier == "auto":
-        try:
-            noise_multiplier = smallest_noise_multiplier(fits)
-        except InvalidValueError as error:
-            raise InvalidValueError(
-                "privacy.noise_multiplier",
-                "auto",
-                f"a budget that some noise multiplier up to {NOISE_MULTIPLIER.high:g} can keep",
-                "Raise the budget, or lower server.rounds or privacy.sampling_rate.",
-            ) from error
-    else:
-        noise_multiplier = float(privacy.noise_multiplier)
+    planner = RoundPlanner(scenario, sampling, weeks, _budget(scenario))
+    noise_multiplier = planner.noise_multiplier()
     check_headroom(num_clients=num_clients, noise_multiplier=noise_multiplier)
-    mode, rules, event = rules_for(noise_multiplier)
-    costs = {name: rule.cost(event, privacy.neighboring_relation) for name, rule in rules.items()}
-    allowed, stopped_by = _allowed_rounds(rules, costs, weeks)
+    mode, reason = planner.mode
+    rules, allowed, stopped_by = planner.granted(noise_multiplier)
     return PrivacyPlan(
-        scenario=scenario,
-        num_clients=num_clients,
-        sampling=sampling,
+        **fixed,
         noise_multiplier=noise_multiplier,
-        budget=budget,
+        budget=planner.budget,
         mode=mode,
+        mode_reason=reason,
         rules=rules,
-        weeks=weeks,
         allowed_rounds=allowed,
         stopped_by=stopped_by,
     )
@@ -193,6 +177,8 @@ def _budget(scenario: Scenario) -> Budget:
         week=budget.week,
         trailing=budget.trailing,
         lifetime=min(lifetimes, default=None),
+        carry_over=budget.carry_over,
+        reserve_evaluation=budget.reserve_evaluation,
     )
 
 
@@ -212,36 +198,3 @@ def _weeks(scenario: Scenario) -> tuple[IsoWeek, ...]:
             )
         return tuple(IsoWeek.of(clock.now(round)) for round in range(1, rounds + 1))
     return (IsoWeek.of(datetime.now(UTC)),) * scenario.server.rounds
-
-
-def _busiest(name: WindowName, weeks: Sequence[IsoWeek]) -> list[tuple[IsoWeek, int]]:
-    """The windows of a kind that could bind, each as one of its weeks and its number of rounds."""
-    counts = Counter(weeks)
-    if name == "week":
-        return list(counts.items())
-    if name == "year":
-        return [(IsoWeek(year, 1), count) for year, count in Counter(week.year for week in weeks).items()]
-    if name == "lifetime":
-        return [(weeks[-1], len(weeks))]
-    by_index = {week.index: count for week, count in counts.items()}
-    return [(week, sum(by_index.get(week.index - back, 0) for back in range(TRAILING_WEEKS))) for week in counts]
-
-
-def _allowed_rounds(
-    rules: dict[WindowName, WindowRule], costs: dict[WindowName, int], weeks: Sequence[IsoWeek]
-) -> tuple[int, WindowName | None]:
-    """How many rounds the ledger grants before its first refusal, and the window that refuses."""
-    spent: Counter[tuple[WindowName, int]] = Counter()
-    for done, week in enumerate(weeks):
-        keys: dict[WindowName, list[int]] = {
-            "week": [week.index],
-            "year": [week.year],
-            "lifetime": [0],
-            "trailing": list(range(week.index - TRAILING_WEEKS + 1, week.index + 1)),
-        }
-        for name, rule in rules.items():
-            if sum(spent[name, key] for key in keys[name]) + costs[name] > rule.limit(week):
-                return done, name
-        for name in rules:
-            spent[name, keys[name][-1]] += costs[name]
-    return len(weeks), None

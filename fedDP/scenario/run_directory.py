@@ -27,7 +27,10 @@ from fedDP.training.parameters import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger."""
+    """Where a run can go on: the model after `round`, and what its optimiser remembers. Never a ledger.
+
+    `ledger_anchor` is the head that the ledger had reached (`Ledger.anchor`); the run goes on only where it is held.
+    """
 
     round: int
     run_id: str
@@ -36,6 +39,7 @@ class Checkpoint:
     rounds: list[dict[str, Any]]
     enrolment_sha256: str
     seconds: float
+    ledger_anchor: dict[str, Any] | None = None
 
 
 class RunDirectory:
@@ -71,7 +75,7 @@ class RunDirectory:
                     f"{path} holds an unfinished run of another scenario: {', '.join(differing)} differ. Ask for the "
                     "same to go on, or choose another --out."
                 )
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and (not path.is_dir() or set(path.iterdir()) - {_temporary(self.scenario_path)}):
             raise FedDPError(f"{path} exists and is not a run directory. Choose another --out.")
         elif self.checkpoint_path.exists():
             # Going on with it would publish a model whose charges went with the directory's ledger.
@@ -94,7 +98,7 @@ class RunDirectory:
         except OSError as error:
             raise FedDPError(f"Another process is running in {path}. Wait for it, or choose another --out.") from error
         if not self.scenario_path.exists():
-            _write_atomically(self.scenario_path, to_toml(scenario).encode())
+            write_atomically(self.scenario_path, to_toml(scenario).encode())
 
     @classmethod
     def default_path(cls, scenario: Scenario) -> Path:
@@ -148,11 +152,11 @@ class RunDirectory:
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replaces the checkpoint, durably."""
         self.checkpoint_path.parent.mkdir(exist_ok=True)
-        _write_atomically(self.checkpoint_path, pickle.dumps(checkpoint))
+        write_atomically(self.checkpoint_path, pickle.dumps(checkpoint))
 
     def write_rounds(self, rounds: list[dict[str, Any]]) -> None:
         """Writes ``rounds.jsonl`` from the start."""
-        _write_atomically(self.rounds_path, "".join(strict_json(row) + "\n" for row in rounds).encode())
+        write_atomically(self.rounds_path, "".join(strict_json(row) + "\n" for row in rounds).encode())
 
     def append_round(self, row: Mapping[str, Any]) -> None:
         """Adds a line to ``rounds.jsonl``."""
@@ -174,11 +178,11 @@ class RunDirectory:
             for trained, other in model.named_parameters():
                 if parameter is other and trained in arrays:
                     state[name] = torch.tensor(arrays[trained])
-        _write_atomically(self.model_path, save(state))
+        write_atomically(self.model_path, save(state))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes ``summary.json``, which finishes the directory."""
-        _write_atomically(self.summary_path, (strict_json(summary, indent=2) + "\n").encode())
+        write_atomically(self.summary_path, (strict_json(summary, indent=2) + "\n").encode())
 
 
 def _differing_keys(one: Scenario, other: Scenario) -> list[str]:
@@ -192,8 +196,13 @@ def _differing_keys(one: Scenario, other: Scenario) -> list[str]:
     ]
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces a file durably; a crash leaves the old or the new one, and a temporary one that the next write replaces.
+
+    Raises:
+        FedDPError: when it cannot be written.
+    """
+    temporary = _temporary(path)
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -208,3 +217,7 @@ def _write_atomically(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")

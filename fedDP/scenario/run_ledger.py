@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from fedDP.budget import Ledger, SimulatedClock
-from fedDP.errors import LedgerError
+from fedDP.budget import EnrolmentTerms, Ledger, SimulatedClock
+from fedDP.errors import FedDPError, LedgerError
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock
-from fedDP.scenario.run_directory import RunDirectory
+from fedDP.scenario.run_directory import RunDirectory, write_atomically
 from fedDP.scenario.schema import Scenario
+from fedDP.strategies.client_level_dp import PURPOSE
 
 
 def open_ledger(
-    plan: PrivacyPlan, directory: RunDirectory, *, rng: RngKind, run_id: str, start_round: int
+    plan: PrivacyPlan,
+    directory: RunDirectory,
+    *,
+    rng: RngKind,
+    run_id: str,
+    start_round: int,
+    enrolment: EnrolmentTerms,
+    anchors: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Ledger | None, str]:
     """The run's ledger and its scope in words; None without privacy.
 
@@ -28,31 +38,35 @@ def open_ledger(
     if plan.budget is None:
         return None, "no ledger"
     location, scope = str(directory.ledger_path.resolve()), "this run only"
+    # With the checkpoints, where an old copy of the directory does not reach.
+    anchor_file: Path | None = directory.checkpoint_path.with_name("ledger.anchor")
     population = scenario.data.population_id
     simulation = rng == "seeded"
     if (shared := shared_ledger(scenario)) is not None:
-        location = shared
-        whose = f"population {population!r} in {Path(shared).name}" if population else shared
+        location, anchor_file = shared, None
+        whose = f"population {population!r} in {ledger_name(shared)}" if population else shared
         scope = f"all runs charged to {whose}"
         if scenario.data.path is not None and rng == "csprng":
             _note_location(scenario, shared)
+    if anchor_file is not None:
+        anchor_file.parent.mkdir(exist_ok=True)
     clock = make_clock(scenario)
     ledger = Ledger.open(
         location,
-        budget=plan.budget,
-        unit=scenario.scenario.unit,
-        population=population,
-        neighboring_relation=scenario.privacy.neighboring_relation,
-        mode=scenario.budget.mode,
-        plan=[plan.event(scenario.server.rounds)],
+        **plan.ledger_terms(),
         clock=clock,
         simulation=simulation,
+        enrolment=enrolment,
+        anchors=anchors,
+        anchor_file=anchor_file,
     )
     if missing := set(range(1, start_round)) - ledger.charged_rounds(run_id):
         raise LedgerError(
             f"The ledger {location} knows nothing of {len(missing)} rounds that this run has released: it is not the "
             "one they were charged to, or an old copy. Put that one back, or start again with another --out."
         )
+    if start_round > 1:  # a crash may have come between the checkpoint and the mark
+        ledger.mark_published(run_id=run_id, round=start_round - 1, purpose=PURPOSE)
     if isinstance(clock, SimulatedClock) and ledger.last_charged is not None:
         clock.begin(start_round, after=ledger.last_charged)
         if _lost_its_week(plan, ledger, clock, start_round):
@@ -113,9 +127,14 @@ def _note_location(scenario: Scenario, location: str) -> None:
         return
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(location + "\n", encoding="utf-8")
-    except OSError as error:
+        write_atomically(note, f"{location}\n".encode())  # half a note would refuse the population's runs for ever
+    except (OSError, FedDPError) as error:
         raise LedgerError(f"{note}, which must say where the ledger is, cannot be written: {error}") from error
+
+
+def ledger_name(location: str) -> str:
+    """A ledger's location as reports show it: a file without its folder, a URL as it is."""
+    return location if "://" in location else Path(location).name
 
 
 def _absolute(location: str) -> str:

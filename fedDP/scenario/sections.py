@@ -18,9 +18,10 @@ from fedDP.scenario.keys import Section, key
 
 Task = Literal["binary", "multiclass"]
 Sampling = Literal["poisson", "all"]
-Accountant = Literal["auto", "rdp", "gdp"]
+Accountant = Literal["auto", "pld", "rdp", "gdp"]
 NeighboringRelation = Literal["zero_out", "add_remove", "replace_one"]
-BudgetMode = Literal["auto", "gaussian", "renyi"]
+BudgetMode = Literal["auto", "gaussian", "renyi", "plan"]
+CarryOver = Literal["none", "cumulative"]
 Engine = Literal["ray", "local"]
 Device = Literal["auto", "cpu"]
 
@@ -191,7 +192,7 @@ class PrivacySpec(Section):
     sampling: Sampling = key("poisson", choices=get_args(Sampling), later=("fixed",), help="How cohorts are drawn.")
     sampling_rate: float | None = key(None, range=limits.SAMPLING_RATE, help="poisson: probability of each client.")
     cohort_size: int | None = key(None, range=limits.COUNT, help="poisson: expected cohort, instead of the rate.")
-    accountant: Accountant = key("auto", choices=get_args(Accountant), later=("pld",), help="Turns noise to epsilon.")
+    accountant: Accountant = key("auto", choices=get_args(Accountant), help="Turns noise to epsilon in plans.")
     mechanism: Literal["gaussian"] = key("gaussian", choices=("gaussian",), later=("tree", "banded"), help="The noise.")
     neighboring_relation: NeighboringRelation = key(
         "zero_out", choices=get_args(NeighboringRelation), help="What differs between neighbouring data sets."
@@ -215,18 +216,32 @@ class BudgetSpec(Section):
         None, range=limits.EPSILON, help="Epsilon of any 53 weeks. Absent: the year's, whenever year is set."
     )
     lifetime: float | None = key(None, range=limits.EPSILON, help="Epsilon of all weeks together.")
-    reserve_evaluation: float = key(0.0, later=True, help="Part that training must leave for evaluation.")
-    carry_over: Literal["none"] = key(
-        "none", choices=("none",), later=("cumulative",), help="What becomes of a week's unused budget."
+    reserve_evaluation: float = key(
+        0.0,
+        range=Range(low=0.0, high=1.0, high_open=True),
+        help="Share of every window that rounds leave for evaluation, in the domain in which costs add up.",
+    )
+    carry_over: CarryOver = key(
+        "none",
+        choices=get_args(CarryOver),
+        help="What becomes of a week's unused budget: it lapses, or adds to the weeks after it in the year.",
     )
     on_week_exhausted: Literal["stop"] = key(
         "stop", choices=("stop",), later=("wait",), help="What a run does when its week is spent."
     )
-    mode: BudgetMode = key("auto", choices=get_args(BudgetMode), later=("plan",), help="The rule that adds up charges.")
+    mode: BudgetMode = key(
+        "auto",
+        choices=get_args(BudgetMode),
+        help="The rule that admits charges. plan: this schedule and no other, the tightest. auto: says what and why.",
+    )
     clock: str = key(
         "", choices=("system", "simulated"), help="Absent: simulated with server.rounds_per_week, else system."
     )
-    ledger: str | None = key(None, shape=values.TEXT, help="Database URL. Absent: the run's own, or beside the data.")
+    ledger: str | None = key(
+        None,
+        shape=values.LEDGER,
+        help="A path, sqlite:///path or postgresql://user@host/db. Absent: the run's own, or beside the data.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

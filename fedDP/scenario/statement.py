@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedDP.accounting import Event, Gaussian, Poisson, Sampling, accountant_name
+from fedDP.accounting import Gaussian, Poisson, Sampling, accountant_name
 from fedDP.budget import Ledger, WindowStatus
-from fedDP.budget.policy import WindowName
 from fedDP.privacy.keys import RngKind
 from fedDP.scenario.privacy_plan import PrivacyPlan
 
@@ -26,13 +25,6 @@ NOT_COVERED = (
     "loss of whole machines, assumed independent of the data",
 )
 
-_CONTAINING: dict[WindowName, tuple[WindowName, ...]] = {
-    "week": ("year", "trailing", "lifetime"),
-    "year": ("year", "trailing", "lifetime"),
-    "trailing": ("lifetime",),
-    "lifetime": ("lifetime",),
-}
-
 
 def sampling_text(sampling: Sampling) -> dict[str, Any]:
     """The sampling assumption."""
@@ -45,10 +37,9 @@ def sampling_text(sampling: Sampling) -> dict[str, Any]:
     return {"kind": "all", "rate": 1.0, "assumption": "every client takes part in every round"}
 
 
-def _sampling_of(plan: PrivacyPlan, events: list[Event]) -> dict[str, Any]:
+def _sampling_of(plan: PrivacyPlan, events: list[Gaussian]) -> dict[str, Any]:
     """The sampling of everything that was charged, which may be several runs'."""
-    samplings = [event.sampling for event in events if isinstance(event, Gaussian)] or [plan.sampling]
-    texts = [sampling_text(sampling) for sampling in samplings]
+    texts = [sampling_text(event.sampling) for event in events] or [sampling_text(plan.sampling)]
     if all(text == texts[0] for text in texts):
         return texts[0]
     return {
@@ -91,6 +82,7 @@ def statements(
         "clock": scenario.budget.clock,
         "scope": scope,
         "mode": ledger.definition.mode if ledger else plan.mode,
+        "mode_reason": ledger.definition.mode_reason if ledger else plan.mode_reason,
         "rng": rng,
         "not_covered": not_covered,
     }
@@ -101,21 +93,20 @@ def statements(
     for window in ("week", "year", "lifetime"):
         of_kind = [status for status in ledger.windows() if status.window == window]
         if of_kind:
-            found.append({**common, **_of_window(max(of_kind, key=lambda status: status.spent_epsilon), ledger)})
+            found.append({**common, **_of_windows(of_kind, ledger)})
     return found
 
 
-def _of_window(status: WindowStatus, ledger: Ledger) -> dict[str, Any]:
-    # A window is also bounded by those that contain it: a week by its year, the one year of a ledger by its lifetime.
-    one_year = sum(other.window == "year" for other in ledger.windows()) == 1
-    containing = _CONTAINING["year" if status.window == "lifetime" and one_year else status.window]
-    allowances = [value for name, value in ledger.certified_epsilon().items() if name in containing]
-    certified = min([value for value in (status.allowance_epsilon, *allowances) if value is not None], default=None)
+def _of_windows(of_kind: list[WindowStatus], ledger: Ledger) -> dict[str, Any]:
+    """The numbers of a kind of window: what the worst one has spent, and what holds for all of them."""
+    status = max(of_kind, key=lambda status: status.spent_epsilon)
+    # Where allowances accumulate, or a plan gives them, they differ from week to week.
+    certified = [value for value in map(ledger.certified, of_kind) if value is not None]
     return {
         "window": status.window,
         "key": status.key,
         "epsilon": status.spent_epsilon,
-        "epsilon_certified": "inf" if certified is None else certified,
+        "epsilon_certified": max(certified) if len(certified) == len(of_kind) else "inf",
         "spent_fraction": status.spent_fraction,
         "charges": status.charges,
     }

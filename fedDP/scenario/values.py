@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 
+from fedDP.budget.location import check_location
 from fedDP.budget.weeks import IsoWeek
 from fedDP.scenario.keys import Shape
 
@@ -37,6 +38,11 @@ def _read_text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
     return value
+
+
+def _read_ledger(value: object) -> str:
+    # Before anything shows or stores it.
+    return check_location("budget.ledger", _read_text(value))
 
 
 def _read_free_text(value: object) -> str:
@@ -130,6 +136,7 @@ def _read_option(value: object) -> object:
 
 
 TEXT = Shape(allowed="text", read=_read_text)
+LEDGER = Shape(allowed="a path or a URL without a password", read=_read_ledger)
 FREE_TEXT = Shape(allowed="text", read=_read_free_text)
 UNIT = Shape(allowed="a printable word or two, such as 'patient'", read=_read_unit)
 NAME = Shape(allowed="letters, digits and hyphens, 64 at most, the first no hyphen", read=_read_name)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from fedDP.accounting import noise_in_words, noise_per_coordinate
 from fedDP.budget import IsoWeek, Ledger, SimulatedClock
+from fedDP.budget.database import Database
 from fedDP.scenario.build import block_size, build_model_and_task
 from fedDP.scenario.load_data import LoadedData, load_data
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
-from fedDP.scenario.run_ledger import population_ledger, shared_ledger
+from fedDP.scenario.run_ledger import ledger_name, population_ledger, shared_ledger
 from fedDP.scenario.schema import Scenario
 from fedDP.scenario.statement import ADVERSARY, TRUST_MODEL, sampling_text
 from fedDP.training.blocks import block_shape
@@ -21,6 +22,7 @@ from fedDP.training.parameters import ParameterLayout, trainable_arrays
 
 FEW_CLIENTS = 100
 VACUOUS_EPSILON = 10.0
+_NAIVE_SPLIT = 1.0 / 26.0  # an even share of a year is above a tenth of its epsilon; a division by weeks far below
 
 # Measured on one 2.5 GHz core: starting workers, a round's messages, and a step of a block.
 _RAY_START_SECONDS = 8.0
@@ -74,6 +76,7 @@ class Plan:
             "noise_std": plan.noise_std,
             "sampling": sampling_text(plan.sampling),
             "mode": plan.mode,
+            "mode_reason": plan.mode_reason,
             "accountant": plan.accountant if plan.noise_multiplier else "none",
             "neighboring_relation": scenario.privacy.neighboring_relation,
             "trust_model": TRUST_MODEL,
@@ -145,12 +148,13 @@ def find_warnings(plan: PrivacyPlan, data: LoadedData, num_parameters: int) -> l
         found += _noise_warnings(plan, num_parameters)
         found += _budget_warnings(plan)
         if clients < FEW_CLIENTS:
+            ratio = noise_per_coordinate(plan.noise_multiplier, dimension=num_parameters, denominator=plan.denominator)
             found.append(
                 (
                     "few-clients",
                     f"Only {clients} clients ({unit}): this epsilon hides that one {unit} took part at all, and says "
-                    f"nothing about single people in its data. The noise on the mean is "
-                    f"{plan.noise_multiplier * math.sqrt(num_parameters) / plan.denominator:.3g} times the clip norm. "
+                    f"nothing about single people in its data. "
+                    f"{noise_in_words(ratio)} "
                     "To protect people make them the clients, or protect records inside each client.",
                 )
             )
@@ -185,7 +189,12 @@ def find_warnings(plan: PrivacyPlan, data: LoadedData, num_parameters: int) -> l
     if data.one_row_per_client and scenario.data.path is not None:
         found.append(("row-is-client", f"No client column: one row = one client, so a {unit} must have only one row."))
     if scenario.data.public:
-        found.append(("simulation-metrics", "The data is declared public: exact test metrics are shown."))
+        found.append(
+            (
+                "uncovered-releases",
+                "The data is declared public: exact test metrics, and a model without privacy, are shown uncharged.",
+            )
+        )
     return [{"code": code, "text": text} for code, text in found]
 
 
@@ -201,7 +210,7 @@ def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
             "same people, what they spent counts too, and this one does not know it."
         )
         found.append({"code": "other-ledgers", "text": text})
-    if location is None or not Path(location).exists():
+    if location is None or not Database(location).exists():
         return found
     ledger = Ledger.load(location)
     clock = make_clock(scenario)
@@ -212,8 +221,8 @@ def _ledger_warnings(plan: PrivacyPlan) -> list[dict[str, str]]:
     spent = "" if year.spent_fraction is None else f" {year.spent_fraction:.0%} of its {year.key} is spent."
     granted = ledger.would_grant(plan.event(), weeks)
     text = (
-        f"{Path(location).name} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} from "
-        f"{weeks[0].key} on; the figures above are those of an empty ledger."
+        f"{ledger_name(location)} was charged before.{spent} Of these {len(weeks)} rounds it would grant {granted} "
+        f"from {weeks[0].key} on; the figures above are those of an empty ledger."
     )
     return [*found, {"code": "ledger-in-use", "text": text}]
 
@@ -266,6 +275,15 @@ def _budget_warnings(plan: PrivacyPlan) -> list[tuple[str, str]]:
                     "rounds, or a larger week budget, would use the rest.",
                 )
             )
+    budget = scenario.budget
+    if isinstance(budget.week, float) and budget.year is not None and budget.week < _NAIVE_SPLIT * budget.year:
+        found.append(
+            (
+                "naive-split",
+                f"budget.week={budget.week:g} looks like budget.year={budget.year:g} divided by its weeks. Epsilons do "
+                'not add up that way: week = "even" divides what does, allows each week more, and keeps the year.',
+            )
+        )
     if plan.budget is not None and not plan.budget.is_limited:
         found.append(("no-budget", "No window has an allowance: the ledger counts, and never refuses."))
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -244,6 +246,7 @@ class RayGrid(SimulationGrid):
 
 
 def _start_ray(address: str | None) -> None:
+    on_term = signal.getsignal(signal.SIGTERM)
     try:
         if address is not None:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -259,3 +262,5 @@ def _start_ray(address: str | None) -> None:
         raise FedDPError(
             f'Ray could not be started {where}: {error}. Use resources.engine="local" to run without it.'
         ) from error
+    if callable(on_term) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_term)  # Ray has put its own in its place, which exits with status 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,11 +133,13 @@ def _baseline(
     scenario: Scenario, grid: SimulationGrid, directory: RunDirectory, data: LoadedData, *, rounds: int
 ) -> dict[str, Any]:
     """As many rounds of the same training without privacy; simulation only, so its model is not kept."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(dir=directory.private) as folder:
+    folder = directory.private / "baseline"
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed here
+    try:
         plain = without_privacy(replace(scenario, server=replace(scenario.server, rounds=rounds)))
-        outcome = conduct(plain, grid, RunDirectory(Path(folder) / "baseline", plain), test=data.test)
+        outcome = conduct(plain, grid, RunDirectory(folder / "run", plain), test=data.test)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return {
         "description": "the same federated training without clipping and noise",
         "metrics": outcome.metrics,

@@ -99,8 +99,12 @@ class Enrolment:
         )
 
     def sha256(self) -> str:
-        """A fingerprint of what is fixed for a run: sites, record counts, and the shape of a record; not the nodes."""
-        digest = hashlib.sha256(repr((self.sites, self.num_features, self.num_classes)).encode())
+        """A fingerprint of what is fixed for a run: the enrolment list and the shape of a record."""
+        return hashlib.sha256(repr((self.list_sha256(), self.num_features, self.num_classes)).encode()).hexdigest()
+
+    def list_sha256(self) -> str:
+        """A fingerprint of the enrolment list: sites and record counts; not the nodes that serve them."""
+        digest = hashlib.sha256(repr(self.sites).encode())
         for counts in self.records:
             digest.update(np.asarray(counts, dtype="<i8").tobytes())
         return digest.hexdigest()

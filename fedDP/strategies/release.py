@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedDP.budget.grant import Grant
+from fedDP.errors import GrantError
 from fedDP.privacy.clipping import grid_step
 from fedDP.privacy.keys import RootKey
 from fedDP.privacy.noise import gaussian_noise
@@ -30,8 +31,14 @@ def privatise(total: npt.NDArray[np.int64], grant: Grant, root: RootKey) -> npt.
         The privatised mean update, float64, shape (P,).
 
     Raises:
-        GrantError: when the grant was used before; nothing is returned.
+        GrantError: when the grant was used before, or is for a release of several steps, whose noise is drawn at the
+            client and not here; nothing is returned.
     """
+    if grant.event is not None and grant.event.count != 1:
+        raise GrantError(
+            f"The grant of row {grant.seq} is for {grant.event.count} noised steps at a client; no noise is drawn for "
+            "it here. Charge the release of a sum as an event with count=1."
+        )
     grant.use()
     if grant.event is not None:
         key = root.for_round(f"noise {grant.purpose}", grant.round, grant.attempt)

@@ -107,7 +107,11 @@ def test_the_two_directions_of_a_sampled_round_differ() -> None:
 
 def test_hardly_any_noise_gives_huge_losses_or_none() -> None:
     for noise in (1e-200, 5e-324):
-        none: list[DominatingPair] = [PoissonPair(0.1, noise), PoissonReplacedPair(0.1, noise), FixedSizePair(0.1, noise)]
+        none: list[DominatingPair] = [
+            PoissonPair(0.1, noise),
+            PoissonReplacedPair(0.1, noise),
+            FixedSizePair(0.1, noise),
+        ]
         assert all(pair.reach == math.inf for pair in none)
     extreme: list[DominatingPair] = [PoissonPair(0.1, 1e-3), PoissonReplacedPair(0.1, 1e-3), FixedSizePair(0.1, 1e-3)]
     for pair in extreme:

@@ -14,10 +14,14 @@ import pytest
 
 from fedDP.accounting import Gaussian, smallest_noise_multiplier
 from fedDP.accounting.events import FullParticipation, Sampling
-from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, database
+from fedDP.budget import Budget, BudgetExceeded, Grant, IsoWeek, Ledger, anchors, sqlite
 from fedDP.budget.clock import ClockKind
-from fedDP.budget.database import _configure
+from fedDP.budget.definition import LedgerDefinition
 from fedDP.budget.policy import Mode, window_rules
+from fedDP.budget.sqlite import _configure
+from fedDP.budget.state import LedgerState
+from fedDP.budget.weeks import weeks_in_iso_year
+from fedDP.budget.windows import Windows
 
 START = datetime(2026, 3, 2, tzinfo=UTC)  # Monday of 2026-W10
 FULL = FullParticipation()
@@ -25,10 +29,10 @@ FULL = FullParticipation()
 
 @dataclass
 class SetClock:
-    """A clock that says what a test sets."""
+    """A clock that says what a test sets; simulated, so that it may leap over months."""
 
     time: datetime = START
-    kind: ClockKind = "system"
+    kind: ClockKind = "simulated"
 
     def now(self, round: int) -> datetime:
         return self.time
@@ -55,6 +59,46 @@ def noise_for(
     return smallest_noise_multiplier(fits)
 
 
+def windows_of(budget: Budget, created: str = "2027-W01", **changes: Any) -> Windows:
+    """The windows of an empty ledger that nobody keeps; 2027 has 52 weeks."""
+    terms: dict[str, Any] = {
+        "unit": "patient",
+        "population": None,
+        "neighboring_relation": "zero_out",
+        "mode": "gaussian",
+        "plan": None,
+        "exclusive": False,
+        "clock": "system",
+        "simulation": False,
+        **changes,
+    }
+    return Windows(LedgerDefinition.create(budget=budget, created=IsoWeek.parse(created), **terms), LedgerState())
+
+
+def charge(windows: Windows, event: Gaussian, week: str, purpose: str = "train") -> None:
+    """One charge, as a ledger would make it."""
+    costs, when = windows.costs(event), IsoWeek.parse(week)
+    planned = windows.check(event, costs, when, purpose)
+    windows.state.add(when, event, costs, purpose)
+    if planned is not None:
+        windows.state.next_planned = planned + 1
+
+
+def fill(windows: Windows, event: Gaussian, week: str, purpose: str = "train") -> int:
+    """Charges a week until it is refused; how often it was not."""
+    for done in range(1000):
+        try:
+            charge(windows, event, week, purpose)
+        except BudgetExceeded:
+            return done
+    raise AssertionError("never refused")
+
+
+def weeks_of(year: int) -> list[str]:
+    """Every week of an ISO year."""
+    return [f"{year}-W{week:02d}" for week in range(1, weeks_in_iso_year(year) + 1)]
+
+
 @dataclass
 class Run:
     """A run that charges one round after the other."""
@@ -71,10 +115,10 @@ class Run:
         self.grants.append(grant)
         return grant
 
-    def charge_until_refused(self, at_most: int = 1000) -> BudgetExceeded:
+    def charge_until_refused(self, at_most: int = 1000, **changes: Any) -> BudgetExceeded:
         for _ in range(at_most):
             try:
-                self.charge()
+                self.charge(**changes)
             except BudgetExceeded as refusal:
                 return refusal
         raise AssertionError("never refused")
@@ -92,6 +136,11 @@ def authorise(ledger: Ledger, event: Gaussian, **changes: Any) -> Grant:
     return ledger.authorise(event, **values)
 
 
+def anchor_beside(path: Path) -> Path:
+    """The operator file of a ledger."""
+    return path.with_name(path.name + ".anchor")
+
+
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
     """The file, behind the ledger's back."""
@@ -107,11 +156,13 @@ def count_rows(path: Path, kind: str | None = None) -> int:
         return int(connection.execute("SELECT count(*) FROM entries WHERE kind = ?", (kind,)).fetchone()[0])
 
 
-def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spares tests that do not speak of durability the wait for the disk."""
+def without_sync(monkeypatch: pytest.MonkeyPatch, *pragmas: str) -> None:
+    """Spares tests that do not speak of durability the wait for SQLite's disk; `pragmas` run with every connection."""
 
-    def configure(connection: Any, record: Any) -> None:
+    def configure(connection: sqlite3.Connection, record: Any) -> None:
         _configure(connection, record)
-        connection.execute("PRAGMA synchronous=OFF")
+        for pragma in ("PRAGMA synchronous=OFF", *pragmas):
+            connection.execute(pragma)
 
-    monkeypatch.setattr(database, "_configure", configure)
+    monkeypatch.setattr(sqlite, "_configure", configure)
+    monkeypatch.setattr(anchors, "_sync", lambda descriptor: None)

@@ -11,6 +11,7 @@ import pytest
 
 from fedDP.accounting import Gaussian
 from fedDP.budget import Budget, BudgetExceeded, Ledger
+from fedDP.errors import LedgerError
 
 from .ledgers import authorise, count_rows, noise_for, raw
 
@@ -20,6 +21,7 @@ PRELUDE = """
 import sys, time
 from fedDP.accounting import Gaussian
 from fedDP.budget import Budget, BudgetExceeded, Ledger
+from fedDP.errors import LedgerError
 path, noise, run_id = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 ledger = Ledger.open(path, budget=Budget(delta=1e-6, lifetime=0.5), unit="patient", mode="gaussian")
 def charge(round):
@@ -60,7 +62,7 @@ def test_a_charge_is_on_the_disk_when_it_is_granted(tmp_path: Path) -> None:
         with raw(path) as other:  # no lock is held, and the row is there
             row = other.execute("SELECT kind, run_id, round, attempt FROM entries WHERE seq = ?", (grant.seq,))
             assert row.fetchone() == ("charge", "run", round, 1)
-        assert [name.name for name in path.parent.iterdir()] == [path.name]  # no journal beside it
+        assert {name.name for name in path.parent.iterdir()} == {"ledger.db", "ledger.db.anchor"}  # no journal
 
 
 def test_every_commit_is_synced(tmp_path: Path) -> None:
@@ -102,3 +104,17 @@ def test_a_killed_process_has_paid_for_what_it_was_granted(tmp_path: Path) -> No
     ledger.mark_released(retry)
     with pytest.raises(BudgetExceeded):
         authorise(ledger, Gaussian(noise), round=2)
+
+
+def test_a_release_whose_process_ended_before_the_mark_is_marked_later(tmp_path: Path) -> None:
+    ledger = Ledger.open(str(tmp_path / "ledger.db"), budget=BUDGET, unit="patient", mode="gaussian")
+    grant = authorise(ledger, Gaussian(50.0))
+    again = Ledger.open(str(tmp_path / "ledger.db"), budget=BUDGET, unit="patient", mode="gaussian")
+    for _ in range(2):
+        again.mark_published(run_id=grant.run_id, round=grant.round, purpose=grant.purpose)
+        assert again.num_charges(unreleased=True) == 0
+    assert count_rows(tmp_path / "ledger.db", "released") == 1
+    with pytest.raises(LedgerError, match="was released already"):
+        authorise(again, Gaussian(50.0))
+    with pytest.raises(LedgerError, match="was never charged"):
+        again.mark_published(run_id=grant.run_id, round=grant.round + 1, purpose=grant.purpose)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedDP.budget import Ledger
-from fedDP.cli import _budget_page
+from fedDP.reporting.budget_page import budget_page
+from fedDP.reporting.budget_text import budget_text
 from fedDP.reporting.terminal import (
     Terminal,
-    budget_text,
     main_metric,
     number,
     plan_text,
@@ -53,7 +53,7 @@ def test_epsilon_comes_with_everything_that_it_depends_on(watched: tuple[RunResu
     text = summary_text(result.summary, result.directory)
     assert "epsilon, worst week" in text
     assert "epsilon, year" in text
-    for part in ("patient", "zero_out", "delta 1e-05", "poisson sampling", "accountant rdp", "this run only"):
+    for part in ("patient", "zero_out", "delta 1e-05", "poisson sampling", "accountant pld", "this run only"):
         assert part in text, part
     assert str(result.directory) in text
     assert "nominal" not in text
@@ -66,7 +66,7 @@ def test_no_client_is_on_the_screen(tmp_path: Path) -> None:
     assert "p0" not in text
     assert "metrics" in text
     assert "none: no held-out records of data that is declared public" in text
-    assert "simulation-metrics" not in text
+    assert "uncovered-releases" not in text
     assert "auc" not in text
 
 
@@ -101,7 +101,7 @@ def test_every_plan_and_run_can_be_shown(tmp_path: Path, overrides: dict[str, ob
     result = run(scenario, tmp_path / "run")
     assert "None" not in summary_text(result.summary, result.directory)
     if (tmp_path / "run" / "ledger.db").exists():
-        shown = budget_text(_budget_page(Ledger.load(str(tmp_path / "run" / "ledger.db"))))
+        shown = budget_text(budget_page(Ledger.load(str(tmp_path / "run" / "ledger.db"))))
         assert "None" not in shown
         assert "lifetime" in shown
 

@@ -10,6 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from fedDP.accounting import FullParticipation, Gaussian, Poisson, epsilon
 from fedDP.budget import BudgetExceeded, IsoWeek, Ledger, SimulatedClock
+from fedDP.budget.timekeeping import Timekeeper
 from fedDP.errors import InvalidValueError
 from fedDP.scenario.load import load_scenario
 from fedDP.scenario.privacy_plan import PrivacyPlan, make_clock, plan_privacy
@@ -46,31 +47,23 @@ def scenario(*layers: dict[str, object], rounds: int = 12, rounds_per_week: int 
     return load_scenario("hospital", overrides)
 
 
-def ledger_of(plan: PrivacyPlan, folder: Path, rounds: int | None = None) -> Ledger:
+def ledger_of(plan: PrivacyPlan, folder: Path) -> Ledger:
     """The ledger that a run of the plan opens."""
-    chosen = plan.scenario
-    assert plan.budget is not None
-    return Ledger.open(
-        str(folder / "ledger.db"),
-        budget=plan.budget,
-        unit=chosen.scenario.unit,
-        neighboring_relation=chosen.privacy.neighboring_relation,
-        mode=chosen.budget.mode,
-        plan=[plan.event(rounds or chosen.server.rounds)],
-        clock=make_clock(chosen),
-    )
+    return Ledger.open(str(folder / "ledger.db"), **plan.ledger_terms(), clock=make_clock(plan.scenario))
 
 
-def authorise(ledger: Ledger, plan: PrivacyPlan, round: int, noise_multiplier: float | None = None) -> None:
+def authorise(
+    ledger: Ledger, plan: PrivacyPlan, round: int, noise_multiplier: float | None = None, purpose: str = "train"
+) -> None:
     event = Gaussian(noise_multiplier or plan.noise_multiplier, sampling=plan.sampling)
-    ledger.authorise(event, run_id="r", round=round, purpose="train", clip_norm=1.0, denominator=plan.denominator)
+    ledger.authorise(event, run_id="r", round=round, purpose=purpose, clip_norm=1.0, denominator=plan.denominator)
 
 
-def granted(ledger: Ledger, plan: PrivacyPlan, rounds: int) -> tuple[int, str | None]:
+def granted(ledger: Ledger, plan: PrivacyPlan, rounds: int, purpose: str = "train") -> tuple[int, str | None]:
     """How many rounds the ledger grants before its first refusal, and the window that refuses."""
     for round in range(1, rounds + 1):
         try:
-            authorise(ledger, plan, round)
+            authorise(ledger, plan, round, purpose=purpose)
         except BudgetExceeded as refusal:
             return round - 1, refusal.window
     return rounds, None
@@ -107,7 +100,7 @@ def test_one_more_round_in_a_full_week_is_refused(tmp_path: Path, sampling: dict
     rounds_per_week = 2
     plan = plan_privacy(scenario(BUDGETS["week even"], sampling, rounds=106, rounds_per_week=rounds_per_week), CLIENTS)
     ledger = ledger_of(plan, tmp_path)
-    ledger._clock = SimulatedClock(rounds_per_week=3, start="2026-W01")
+    ledger._timekeeper = Timekeeper(SimulatedClock(rounds_per_week=3, start="2026-W01"))
     authorise(ledger, plan, 1)
     authorise(ledger, plan, 2)
     with pytest.raises(BudgetExceeded) as refusal:
@@ -121,7 +114,7 @@ def test_one_more_round_in_a_full_year_is_refused(tmp_path: Path, sampling: dict
     plan = plan_privacy(scenario(BUDGETS["year and no week"], sampling, rounds=53, rounds_per_week=1), CLIENTS)
     assert {week.year for week in plan.weeks} == {2026}
     ledger = ledger_of(plan, tmp_path)
-    ledger._clock = SimulatedClock(rounds_per_week=2, start="2026-W01")
+    ledger._timekeeper = Timekeeper(SimulatedClock(rounds_per_week=2, start="2026-W01"))
     for round in range(1, 54):
         authorise(ledger, plan, round)
     with pytest.raises(BudgetExceeded) as refusal:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,38 @@ def test_foreign_files_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FedDPError, match="cannot be created"):
         RunDirectory(tmp_path / "file" / "run", hospital())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_what_a_crash_leaves_of_a_first_file_is_not_foreign(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "scenario.toml.tmp").write_text("[scena")
+    directory = RunDirectory(tmp_path / "run", hospital())
+    assert [path.name for path in directory.path.iterdir()] == ["scenario.toml"]
+
+
+def test_a_reader_finds_the_old_checkpoint_or_the_new_one_at_any_moment(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run", hospital())
+    first = Checkpoint(
+        round=0, run_id="r", arrays={}, inner_state=bytes(100_000), rounds=[], enrolment_sha256="e", seconds=0.0
+    )
+    directory.save_checkpoint(first)
+    found: list[int] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            checkpoint = directory.load_checkpoint()
+            assert checkpoint is not None
+            found.append(checkpoint.round)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for round in range(1, 51):
+        directory.save_checkpoint(replace(first, round=round))
+    done.set()
+    reader.join()
+    assert found == sorted(found)
+    assert len(found) > 10
 
 
 def test_default_directories_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedDP.budget import Ledger
+from fedDP.budget import EnrolmentTerms, Ledger
 from fedDP.scenario.privacy_plan import PrivacyPlan, plan_privacy
 from fedDP.scenario.run_directory import RunDirectory
 from fedDP.scenario.run_ledger import open_ledger
@@ -32,7 +32,8 @@ def charged(folder: Path, rounds: list[int], **overrides: object) -> tuple[Priva
     layers = {name.replace("__", "."): value for name, value in overrides.items()}
     plan = plan_privacy(hospital(12, {"server.rounds_per_week": 4, **layers}), CLIENTS)
     directory = RunDirectory(folder / "run", plan.scenario)
-    ledger, _ = open_ledger(plan, directory, rng="csprng", run_id="r", start_round=1)
+    enrolment = EnrolmentTerms(num_clients=CLIENTS, sha256="0" * 64)
+    ledger, _ = open_ledger(plan, directory, rng="csprng", run_id="r", start_round=1, enrolment=enrolment)
     for round in rounds:
         assert ledger is not None
         ledger.authorise(
@@ -54,7 +55,7 @@ def test_a_statement_has_the_fields_of_the_contract(tmp_path: Path) -> None:
         assert set(statement) >= FIELDS
         assert statement["level"] == "client"
         assert (statement["unit"], statement["delta"], statement["clock"]) == ("patient", 1e-5, "simulated")
-        assert (statement["accountant"], statement["mode"], statement["rng"]) == ("rdp", "renyi", "csprng")
+        assert (statement["accountant"], statement["mode"], statement["rng"]) == ("pld", "renyi", "csprng")
         assert statement["sampling"]["kind"] == "poisson"
         assert "server is trusted" in statement["trust_model"]
         for part in NOT_COVERED:
