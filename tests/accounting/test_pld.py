@@ -12,6 +12,7 @@ from fedDP.accounting import (
     Poisson,
     delta,
     epsilon,
+    gdp_delta,
     gdp_epsilon,
     gdp_mu,
     pld,
@@ -156,6 +157,23 @@ def test_delta_at_zero_and_far_out() -> None:
     assert pld_epsilon(events, pld_delta(events, 0.0, "zero_out") * (1.0 + 1e-9), "zero_out") == 0.0
     assert pld_epsilon(events, pld_delta(events, 0.0, "zero_out") * (1.0 - 1e-3), "zero_out") > 0.0
     assert pld_epsilon([], 1e-5, "zero_out") == pld_delta([], 0.0, "zero_out") == 0.0
+
+
+@pytest.mark.parametrize("left_out", [1e-3, 0.3])
+def test_what_a_window_leaves_out_is_charged(monkeypatch: pytest.MonkeyPatch, left_out: float) -> None:
+    monkeypatch.setattr(pld, "_LEFT_OUT", left_out)
+    caches = (pld._epsilon, pld._delta)
+    for cache in caches:
+        cache.cache_clear()
+    for noise, count in ((2.0, 4), (0.8, 1), (9.0, 200)):
+        events = [Gaussian(noise, count=count)]
+        mu = gdp_mu(events)
+        for at in (1e-9, 1e-5, 1e-2):
+            assert pld_epsilon(events, at, "zero_out") >= gdp_epsilon(mu, at)
+        for at in (0.0, 0.5 * mu, 3.0 * mu, 30.0 * mu):
+            assert pld_delta(events, at, "zero_out") >= gdp_delta(mu, at)
+    for cache in caches:
+        cache.cache_clear()
 
 
 def test_the_larger_of_both_directions_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,18 @@ class TestEveryPair:
         assert len({pair, type(pair)(pair.rate, pair.noise)}) == 1  # type: ignore[attr-defined, call-arg]
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.9999])
+def test_what_lies_beyond_the_tails_is_kept_as_loss_not_dropped(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+    # Ten standard deviations hide whatever happens there; two do not.
+    monkeypatch.setattr("fedDP.accounting.privacy_loss._TAIL", 2.0)
+    pairs: list[DominatingPair] = [PoissonPair(rate, 1.0), PoissonReplacedPair(rate, 1.0), FixedSizePair(rate, 1.0)]
+    for pair in pairs:
+        for loss, exact in zip(pair.discretise(STEP), exact_deltas(pair), strict=True):
+            assert float(loss.mass.sum()) + loss.infinite == pytest.approx(1.0, abs=1e-12)
+            for index in (-3000, -1000, -30, 0, 30, 1000, 3000):
+                assert delta_of(loss, STEP * index) >= float(str(exact(STEP * index))) * (1.0 - 1e-12)
+
+
 def test_the_two_directions_of_a_sampled_round_differ() -> None:
     taking_part, absent = PoissonPair(0.1, 1.0).discretise(STEP)
     assert delta_of(taking_part, 0.5) > delta_of(absent, 0.5) == 0.0
@@ -106,10 +118,14 @@ def test_the_two_directions_of_a_sampled_round_differ() -> None:
 
 
 def test_hardly_any_noise_gives_huge_losses_or_none() -> None:
-    for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair):
-        for noise in (1e-200, 5e-324):
-            assert kind(0.1, noise).reach == math.inf
-    extreme: list[DominatingPair] = [kind(0.1, 1e-3) for kind in (PoissonPair, PoissonReplacedPair, FixedSizePair)]
+    for noise in (1e-200, 5e-324):
+        none: list[DominatingPair] = [
+            PoissonPair(0.1, noise),
+            PoissonReplacedPair(0.1, noise),
+            FixedSizePair(0.1, noise),
+        ]
+        assert all(pair.reach == math.inf for pair in none)
+    extreme: list[DominatingPair] = [PoissonPair(0.1, 1e-3), PoissonReplacedPair(0.1, 1e-3), FixedSizePair(0.1, 1e-3)]
     for pair in extreme:
         step = pair.reach / 1000.0
         for loss in pair.discretise(step):
