@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
-from fedDP.accounting.event import Event, grouped
+from fedDP.accounting.event import Event, grouped, require_sound
 from fedDP.accounting.events import events_all_full
 from fedDP.accounting.gdp import EPSILON_QUERY, gdp_delta, gdp_epsilon, gdp_mu
 from fedDP.accounting.neighbors import NeighboringRelation, sensitivity
@@ -126,6 +126,7 @@ def _bounds(
     if asked not in ACCOUNTANTS:
         raise InvalidValueError("accountant", accountant, f"one of {', '.join(ACCOUNTANTS)}")
     singles = [event for event, _ in grouped(events)]
+    require_sound(singles, asked, neighboring_relation)
     if asked != "pld":
         return [(known, events) for known in ACCOUNTANTS if known == asked]
     if _all_support("gdp", singles, neighboring_relation):

@@ -334,6 +334,5 @@ def _read(found: _Sum, step: float) -> float:
     reached = 0.0
     if index < upper.size:
         reached = float(upper[index] - math.exp(found.epsilon - step * (first + index)) * lower[index])
-    # The best weight puts epsilon inside the window, or is no weight at all; what is missing below the window was then
-    # wrapped round to its upper end, where it counts for more.
-    return found.infinite + math.exp(min(0.0, found.log_scale)) * (reached + found.cut)
+    outside = found.cut + (_LEFT_OUT if found.epsilon < step * first else 0.0)
+    return found.infinite + math.exp(min(0.0, found.log_scale)) * (reached + outside)
